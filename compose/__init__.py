@@ -1,0 +1,1 @@
+"""How it all runs: the rootless local stack and the compose files."""

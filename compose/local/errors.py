@@ -1,0 +1,9 @@
+"""What can go wrong with the local stack, by what the caller can do about it."""
+
+
+class StackError(Exception):
+    """A service of the local stack cannot do what was asked; the message says what, where, and how to mend it."""
+
+
+class Unavailable(StackError):  # noqa: N818  # reads as a state: tests skip with it
+    """A service cannot be had on this machine at all (nothing is broken); tests skip with the message as their reason."""

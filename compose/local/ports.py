@@ -1,0 +1,72 @@
+"""Free ports on the loopback address."""
+
+import random
+import socket
+from collections.abc import Container
+from pathlib import Path
+
+from compose.local.errors import StackError
+
+LOOPBACK = "127.0.0.1"
+_LOWEST = 20_000
+_EPHEMERAL_DEFAULT = 32_768
+
+
+def is_free(port: int, host: str = LOOPBACK) -> bool:
+    """Whether a server could listen on the port now. Connections in TIME_WAIT do not count as users."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+            probe.listen(1)
+        except OSError:
+            return False
+        return True
+
+
+def accepts(port: int, host: str = LOOPBACK, timeout: float = 0.5) -> bool:
+    """Whether something accepts connections on the port; waits at most `timeout` seconds."""
+    try:
+        with socket.create_connection((host, port), timeout=timeout):
+            return True
+    except OSError:
+        return False
+
+
+def _ephemeral_start() -> int:
+    try:
+        return int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
+    except (OSError, ValueError, IndexError):
+        return _EPHEMERAL_DEFAULT
+
+
+def free_port(preferred: int | None = None, taken: Container[int] = ()) -> int:
+    """A port that is free now: the preferred one if possible, else a random one.
+
+    Ports come from below the range the kernel uses for outgoing connections: a service that is killed and started
+    again on its port would otherwise now and then find a client's connection on it.
+
+    Args:
+        preferred: Port to take when it is free.
+        taken: Ports already promised to somebody who does not listen yet.
+
+    Raises:
+        StackError: No free port was found.
+    """
+    if preferred is not None and preferred not in taken and is_free(preferred):
+        return preferred
+    highest = _ephemeral_start() - 1
+    low, high = (_LOWEST, highest) if highest - _LOWEST > 1000 else (_LOWEST, 60_000)
+    for _ in range(1000):
+        port = random.randint(low, high)  # noqa: S311  # not a secret
+        if port not in taken and is_free(port):
+            return port
+    raise StackError(f"no free port between {low} and {high} on {LOOPBACK}; stop some servers")
+
+
+def free_ports(preferred: list[int | None]) -> list[int]:
+    """As many different free ports as there are entries, each the preferred one where that is free."""
+    chosen: list[int] = []
+    for each in preferred:
+        chosen.append(free_port(each, chosen))  # noqa: PERF401  # each choice depends on those before
+    return chosen

@@ -1,0 +1,1 @@
+"""The contract for connectors, and one folder per source system."""

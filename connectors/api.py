@@ -1,0 +1,232 @@
+"""The contract between a connector and the runtime.
+
+Who calls what: the task host makes one ``SourceConnector`` per connector and asks it for task configurations; for each of
+those it makes a ``SourceTask`` and iterates over its batches until it cancels it. A connector knows this module,
+``connectors.options``, ``connectors.schema`` and ``connectors.errors``, and nothing of the worker.
+"""
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+
+import msgspec
+
+from connectors.schema import Schema  # noqa: TC001 - msgspec reads the annotation at run time
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import AsyncGenerator, Mapping, Sequence
+
+    from connectors.options import Config, ConfigDef, ConfigProblem
+
+#: A source partition or a source offset: a flat JSON-able mapping. Treat it as immutable once it is in a record.
+Position = dict[str, Any]
+
+
+class Header(msgspec.Struct, frozen=True, gc=False):
+    """One record header: a value with its schema, converted by ``header.converter``."""
+
+    key: str
+    value: Any
+    schema: Schema | None = None
+
+
+class SourceRecord(msgspec.Struct, gc=False):
+    """One change on its way to Kafka.
+
+    A record belongs to the runtime once its batch was yielded. Reuse the same ``source_partition``, ``topic`` and schema
+    *objects* for all records they apply to: the runtime compares them by identity first.
+
+    Attributes:
+        source_partition: what of the source this comes from (a file, a stream, a table).
+        source_offset: the position just after this record: a restart with it must produce the next one.
+        topic: the destination topic.
+        value: the value, or None for a tombstone.
+        value_schema: its schema, or None for schemaless data.
+        key: the key, or None.
+        key_schema: its schema.
+        partition: the Kafka partition, or None to let the key decide.
+        headers: record headers in order.
+        timestamp: milliseconds since the epoch, or None for the time of production.
+    """
+
+    source_partition: Position
+    source_offset: Position
+    topic: str
+    value: Any = None
+    value_schema: Schema | None = None
+    key: Any = None
+    key_schema: Schema | None = None
+    partition: int | None = None
+    headers: tuple[Header, ...] = ()
+    timestamp: int | None = None
+
+
+class BadRecord(msgspec.Struct, gc=False):
+    """Something read from the source that could not be made a record.
+
+    ``errors.tolerance`` decides what happens to it; its raw bytes and position go to the dead letter topic if there is one.
+    """
+
+    source_partition: Position
+    source_offset: Position
+    error: Exception
+    raw: bytes = b""
+    topic: str | None = None
+
+
+class Batch(msgspec.Struct, gc=False):
+    """What a task yields at once.
+
+    Attributes:
+        records: the records in source order, at most a few thousand and a few MB.
+        bad: what could not be decoded in this stretch.
+        offsets: positions to save once all of ``records`` are acknowledged, beside the records' own: (partition, offset)
+            pairs; moves the position over filtered or bad input and in quiet times. An offset of None deletes the saved one.
+        transaction: with ``transaction.boundary=connector``: ``commit`` ends the transaction after this batch, ``abort``
+            drops everything since the last commit, this batch included (the offsets move all the same).
+    """
+
+    records: list[SourceRecord]
+    bad: tuple[BadRecord, ...] = ()
+    offsets: tuple[tuple[Position, Position | None], ...] = ()
+    transaction: Literal["", "commit", "abort"] = ""
+
+
+class OffsetReader(Protocol):
+    """The positions saved before this task was started."""
+
+    def get(self, partition: Position) -> Position | None:
+        """The saved offset of ``partition``, or None. Does not block."""
+
+    def items(self) -> list[tuple[Position, Position]]:
+        """All saved positions of the connector. Does not block."""
+
+
+class TaskMetrics(Protocol):
+    """Where a task reports numbers of its own; names must be declared in the connector's ``metrics``."""
+
+    def set(self, name: str, value: float, labels: Mapping[str, str] | None = None) -> None:
+        """Set a gauge."""
+
+    def add(self, name: str, value: float = 1, labels: Mapping[str, str] | None = None) -> None:
+        """Add to a counter."""
+
+
+class TaskContext(Protocol):
+    """What a task is given at its construction."""
+
+    connector: str
+    task: int
+    config: Config
+    offsets: OffsetReader
+    metrics: TaskMetrics
+    log: logging.LoggerAdapter[logging.Logger]
+    #: "" unless exactly once is on; then "poll", "interval" or "connector".
+    transaction_boundary: str
+
+
+class ConnectorContext(Protocol):
+    """What a connector is given at its construction."""
+
+    connector: str
+    config: Config
+    offsets: OffsetReader
+    log: logging.LoggerAdapter[logging.Logger]
+
+    def request_task_reconfiguration(self) -> None:
+        """Ask the runtime to call ``task_configs`` again soon (a new table, a new stream generation). Does not block."""
+
+    def fail(self, error: Exception) -> None:
+        """Report that the connector itself can't go on: it becomes FAILED with this error's trace. Does not block."""
+
+
+class SourceTask(ABC):
+    """Reads one share of a source.
+
+    The constructor only stores the context. All work happens in ``batches``, which runs on the host's event loop beside
+    other tasks: it must not block (drivers that do run in a thread, ``asyncio.to_thread``) and must hold bounded memory.
+    """
+
+    def __init__(self, context: TaskContext) -> None:
+        self.context = context
+
+    @abstractmethod
+    def batches(self) -> AsyncGenerator[Batch, None]:
+        """Yield batches until cancelled.
+
+        The runtime asks for the next batch only while it has room, so a slow Kafka suspends the generator at its ``yield``.
+        An empty batch is allowed, and must be yielded or awaited around at least every few seconds. To stop, the runtime
+        cancels the pending await or closes the generator: release resources in ``finally``, within the runner's deadline.
+        A generator that returns has finished its input: the task stays RUNNING and idle.
+
+        Raises:
+            Retriable: the source is away; the runtime backs off and makes a new generator from the last *delivered*
+                position (``context.offsets`` is current then).
+            Fatal: the task fails.
+        """
+
+    async def committed(self, offsets: Sequence[tuple[Position, Position]]) -> None:
+        """Called after positions have become durable in Kafka; with at least once possibly again after a restart.
+
+        Use it to release what the source keeps until then. An error here is logged and counted, and nothing else.
+        """
+
+
+class SourceConnector(ABC):
+    """Splits a source into tasks. One instance per running connector, in one host of the cluster."""
+
+    #: Version shown by ``GET /connector-plugins``.
+    version: ClassVar[str]
+    #: All options, declared once; the runtime's common ones (name, tasks.max, transforms ...) are added by the worker.
+    config_def: ClassVar[ConfigDef]
+    #: Class of the tasks.
+    task_class: ClassVar[type[SourceTask]]
+    #: Other values of ``connector.class`` that mean this one (Java class names).
+    aliases: ClassVar[tuple[str, ...]] = ()
+    #: Metrics that the tasks report: name -> (kind ``gauge`` or ``counter``, help text).
+    metrics: ClassVar[Mapping[str, tuple[str, str]]] = {}
+
+    def __init__(self, context: ConnectorContext) -> None:
+        self.context = context
+
+    async def start(self) -> None:
+        """Prepare; called once, before ``task_configs``. May watch the source in the background."""
+
+    async def stop(self) -> None:
+        """Release what ``start`` took; called once."""
+
+    @abstractmethod
+    async def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
+        """The work as at most ``max_tasks`` task configurations, in a stable order."""
+
+    @classmethod
+    async def validate(cls, config: Config) -> list[ConfigProblem]:
+        """Check what declarations can't: reachability, privileges, server settings. Not called if a declared check failed."""
+        del config
+        return []
+
+    @classmethod
+    def exactly_once_support(cls, config: Config) -> bool:
+        """Whether with this configuration a restart from saved offsets repeats nothing and loses nothing."""
+        del config
+        return False
+
+    @classmethod
+    def can_define_transaction_boundaries(cls, config: Config) -> bool:
+        """Whether tasks set ``Batch.transaction``, so that ``transaction.boundary=connector`` may be used."""
+        del config
+        return False
+
+    @classmethod
+    async def alter_offsets(cls, config: Config, offsets: Sequence[tuple[Position, Position | None]]) -> bool:
+        """Check an operator's change of offsets before it is written; None resets a partition.
+
+        Returns:
+            True if the connector checked them, False if it can't tell (the REST answer says so).
+
+        Raises:
+            ConfigInvalid: a partition or an offset this connector can't resume from.
+        """
+        del config, offsets
+        return False

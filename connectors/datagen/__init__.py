@@ -1,0 +1,1 @@
+"""Load source with a seeded generator, for demos, benchmarks and fault tests."""

@@ -1,0 +1,1 @@
+"""Source connector for lines of files (Kafka Connect's FileStreamSource, and more)."""

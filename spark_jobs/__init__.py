@@ -1,0 +1,1 @@
+"""PySpark programs that consume the topics the workers fill."""

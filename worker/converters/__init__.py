@@ -1,0 +1,1 @@
+"""Converters between Connect data and bytes."""

@@ -1,0 +1,1 @@
+"""The task host: the child process in which tasks run."""

@@ -1,0 +1,1 @@
+"""The metric registry and its Prometheus exporter."""

@@ -1,0 +1,1 @@
+"""Config providers and the masking of secrets."""

@@ -1,0 +1,1 @@
+"""Single message transforms, predicates and their pipeline."""
