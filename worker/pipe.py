@@ -1,0 +1,135 @@
+"""Requests, answers and events over a stream socket: msgpack frames with a length before them.
+
+Both sides are asyncio; either may ask. The handler of a request runs as a task of its own, so a slow answer holds up
+nothing. When the stream ends, all pending requests fail with ``PipeClosed`` and ``closed`` is set.
+"""
+from __future__ import annotations
+
+import asyncio
+import struct
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from connectors.errors import MillraceError
+from worker.protocol import Message, RemoteError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+_LENGTH: Final = struct.Struct("<I")
+_REQUEST, _ANSWER, _ERROR, _EVENT = range(4)
+
+
+class PipeClosed(MillraceError):
+    """The process at the other end has gone."""
+
+
+class Peer:
+    """One end of the pipe.
+
+    Args:
+        reader: what the other side sends.
+        writer: what this side sends.
+        handler: called with each incoming message; its result answers a request, its exception refuses it.
+        incoming: the union of message types that may come in.
+    """
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter,
+                 handler: Callable[[Any], Awaitable[Any]], incoming: Any) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._handler = handler
+        self._decode = msgspec.msgpack.Decoder(incoming).decode
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._answer = msgspec.msgpack.Decoder().decode
+        self._next = 0
+        self._pending: dict[int, asyncio.Future[Any]] = {}
+        self._handlers: set[asyncio.Task[None]] = set()
+        self._reading: asyncio.Task[None] | None = None
+        self.closed = asyncio.Event()
+
+    def start(self) -> None:
+        """Begin to read; does not block."""
+        self._reading = asyncio.create_task(self._read(), name="pipe-reader")
+
+    async def request(self, message: Message, deadline_s: float) -> Any:
+        """Ask and wait for the answer (a plain msgpack value).
+
+        Raises:
+            RemoteError: the other side refused.
+            PipeClosed: the other side has gone.
+            TimeoutError: no answer within ``deadline_s`` seconds.
+        """
+        if self.closed.is_set():
+            raise PipeClosed("the process at the other end of the pipe has gone")
+        self._next += 1
+        number = self._next
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._pending[number] = future
+        try:
+            async with asyncio.timeout(deadline_s):
+                self._send(_REQUEST, number, self._encode(message))
+                return await future
+        finally:
+            self._pending.pop(number, None)
+
+    def event(self, message: Message) -> None:
+        """Tell without waiting; dropped silently if the other side has gone (``closed`` tells)."""
+        self._send(_EVENT, 0, self._encode(message))
+
+    async def close(self) -> None:
+        """Close this end; pending requests fail."""
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
+        self._end()
+
+    def _send(self, kind: int, number: int, body: bytes) -> None:
+        if not self._writer.is_closing():
+            head = struct.pack("<BI", kind, number)
+            self._writer.write(_LENGTH.pack(len(head) + len(body)) + head + body)
+
+    async def _read(self) -> None:
+        try:
+            while True:
+                size = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))[0]
+                frame = await self._reader.readexactly(size)
+                kind, number = struct.unpack_from("<BI", frame)
+                body = memoryview(frame)[5:]
+                if kind in {_REQUEST, _EVENT}:
+                    task = asyncio.create_task(self._handle(kind, number, self._decode(body)), name="pipe-handler")
+                    self._handlers.add(task)
+                    task.add_done_callback(self._handlers.discard)
+                    continue
+                future = self._pending.get(number)
+                if future is None or future.done():
+                    continue  # the asker gave up
+                if kind == _ANSWER:
+                    future.set_result(self._answer(body))
+                else:
+                    future.set_exception(RemoteError(*self._answer(body)))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            self._end()
+
+    async def _handle(self, kind: int, number: int, message: Any) -> None:
+        try:
+            result = await self._handler(message)
+        except Exception as error:  # noqa: BLE001 - whatever the handler raises is the asker's to see
+            if kind == _REQUEST:
+                self._send(_ERROR, number, self._encode((type(error).__name__, str(error))))
+            else:
+                asyncio.get_running_loop().call_exception_handler(
+                    {"message": f"handling {type(message).__name__} failed", "exception": error})
+            return
+        if kind == _REQUEST:
+            self._send(_ANSWER, number, self._encode(result))
+
+    def _end(self) -> None:
+        self.closed.set()
+        for future in self._pending.values():
+            if not future.done():
+                future.set_exception(PipeClosed("the process at the other end of the pipe has gone"))
+        self._writer.close()

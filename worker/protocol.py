@@ -1,0 +1,291 @@
+"""What a control process and its task hosts say to each other.
+
+Only control passes here; records go from the source straight to Kafka. ``worker.pipe`` frames the messages. A request is
+answered (with the type named in its docstring) or refused with an error; an event is not answered.
+"""
+from __future__ import annotations
+
+import msgspec
+
+from connectors.errors import MillraceError
+
+
+class TaskId(msgspec.Struct, frozen=True, order=True):
+    """A task of a connector; prints as Connect's ``NAME-0``."""
+
+    connector: str
+    task: int
+
+    def __str__(self) -> str:
+        return f"{self.connector}-{self.task}"
+
+
+class Message(msgspec.Struct, tag=True, frozen=True):
+    """Base of all messages; the tag is the class name."""
+
+
+# Control process -> host, answered.
+
+
+class Init(Message, frozen=True):
+    """The first message to a host; answered None once plugins are loaded and Kafka clients can be made.
+
+    Attributes:
+        worker_id: ``host:port`` of the worker's REST listener, as in statuses.
+        host: number of this host in the worker, from 0.
+        properties: the worker's properties as in its file; ``${provider:...}`` references are not resolved yet.
+        log_levels: logger -> level, to start with.
+        cluster_id: Kafka's cluster id.
+    """
+
+    worker_id: str
+    host: int
+    properties: dict[str, str]
+    log_levels: dict[str, str]
+    cluster_id: str
+
+
+class StartTask(Message, frozen=True):
+    """Start a task; answered None as soon as it is accepted (``TaskState`` events tell how it goes on).
+
+    Attributes:
+        id: the task.
+        connector_config: the connector's properties (unresolved).
+        config: the task's own properties, without the connector's; merged over ``connector_config``.
+        generation: goes into the task's status records.
+        paused: start without polling.
+    """
+
+    id: TaskId
+    connector_config: dict[str, str]
+    config: dict[str, str]
+    generation: int
+    paused: bool = False
+
+
+class StopTask(Message, frozen=True):
+    """Stop a task; answered True when it ended within the deadline, False when it had to be abandoned."""
+
+    id: TaskId
+    deadline_s: float
+
+
+class PauseTask(Message, frozen=True):
+    """Pause or resume a running task; answered None."""
+
+    id: TaskId
+    paused: bool
+
+
+class StartConnector(Message, frozen=True):
+    """Start a connector's own instance: it reports ``TaskConfigs`` events; answered None when accepted.
+
+    With ``paused`` the instance is kept but not asked for task configurations.
+    """
+
+    name: str
+    config: dict[str, str]
+    generation: int
+    paused: bool = False
+
+
+class StopConnector(Message, frozen=True):
+    """Stop a connector's instance; answered as ``StopTask``."""
+
+    name: str
+    deadline_s: float
+
+
+class Validate(Message, frozen=True):
+    """Validate a connector configuration (unresolved); answered with JSON bytes of Connect's ``ConfigInfos``.
+
+    ``plugin`` is the class named in the URL, or None for the configuration's own ``connector.class``.
+    """
+
+    config: dict[str, str]
+    plugin: str | None = None
+
+
+class ListPlugins(Message, frozen=True):
+    """The plugins found; answered with JSON bytes of ``GET /connector-plugins``."""
+
+    connectors_only: bool
+
+
+class PluginConfig(Message, frozen=True):
+    """Options of a plugin; answered with JSON bytes of ``GET /connector-plugins/{plugin}/config``."""
+
+    plugin: str
+    version: str | None = None
+
+
+class AlterOffsets(Message, frozen=True):
+    """Let the connector's class check a change of offsets; answered with a bool (``SourceConnector.alter_offsets``).
+
+    ``offsets`` is JSON bytes: ``[[partition, offset or null], ...]``.
+    """
+
+    config: dict[str, str]
+    offsets: bytes
+
+
+class SetLogLevel(Message, frozen=True):
+    """Change a logger's level (Java level names); answered None."""
+
+    logger: str
+    level: str
+
+
+class Ping(Message, frozen=True):
+    """Answered None by a live event loop."""
+
+
+# Host -> control process, answered.
+
+
+class ReadOffsets(Message, frozen=True):
+    """All saved offsets of a connector, read to the topic's end now.
+
+    Answered with a list of ``(key bytes, value bytes)``, JSON as in the offsets topic.
+    """
+
+    connector: str
+
+
+# Host -> control process, not answered.
+
+
+class TaskState(Message, frozen=True):
+    """A task's state changed: RUNNING, PAUSED, FAILED, STOPPED, RESTARTING (as in Connect's status records)."""
+
+    id: TaskId
+    state: str
+    generation: int
+    trace: str | None = None
+
+
+class ConnectorState(Message, frozen=True):
+    """A connector instance's state changed."""
+
+    name: str
+    state: str
+    generation: int
+    trace: str | None = None
+
+
+class TaskConfigs(Message, frozen=True):
+    """A connector wants these task configurations from now on."""
+
+    name: str
+    configs: list[dict[str, str]]
+    generation: int
+
+
+class ActiveTopic(Message, frozen=True):
+    """A task has produced to a topic for the first time since it started."""
+
+    id: TaskId
+    topic: str
+
+
+class LoopStuck(Message, frozen=True):
+    """The host's event loop has not run for ``seconds``; sent by the host's watch thread.
+
+    Attributes:
+        task: the task or connector that is on the CPU, as far as it can be told.
+        stacks: all threads' stacks.
+    """
+
+    seconds: float
+    task: str
+    stacks: str
+
+
+class CustomMetric(msgspec.Struct, frozen=True):
+    """One series a connector reports of its own."""
+
+    name: str
+    kind: str
+    value: float
+    labels: dict[str, str]
+
+
+class TaskStats(msgspec.Struct):
+    """A task's numbers since it started: counters and sums, from which the control process makes rates and averages.
+
+    Times are in seconds, sizes in bytes. Fields that end in ``_max`` cover the time since the last report.
+    """
+
+    id: TaskId
+    state: str = "UNASSIGNED"
+    connector_class: str = ""
+    connector_version: str = ""
+    started_at: float = 0.0
+    running_s: float = 0.0
+    paused_s: float = 0.0
+    polled: int = 0
+    written: int = 0
+    filtered: int = 0
+    bytes_written: int = 0
+    active: int = 0
+    active_max: int = 0
+    polls: int = 0
+    poll_s: float = 0.0
+    poll_s_max: float = 0.0
+    batch_size_max: int = 0
+    transform_s: float = 0.0
+    convert_s: float = 0.0
+    produce_latency_s: float = 0.0
+    produce_batches: int = 0
+    commits: int = 0
+    commit_failures: int = 0
+    commit_s: float = 0.0
+    commit_s_max: float = 0.0
+    #: Cumulative counts of commit durations below 0.005 0.01 0.025 0.05 0.1 0.25 0.5 1 2.5 5 10 s and +Inf.
+    commit_buckets: list[int] = msgspec.field(default_factory=lambda: [0] * 12)
+    transactions: int = 0
+    transaction_records: int = 0
+    transaction_size_min: int = 0
+    transaction_size_max: int = 0
+    record_failures: int = 0
+    record_errors: int = 0
+    records_skipped: int = 0
+    retries: int = 0
+    errors_logged: int = 0
+    dead_letter_requests: int = 0
+    dead_letter_failures: int = 0
+    last_error_ms: int = 0
+    restarts: int = 0
+    #: Milliseconds between a record's own timestamp and its acknowledgement, of the last batch; -1 when unknown.
+    lag_ms: float = -1.0
+    custom: list[CustomMetric] = msgspec.field(default_factory=list)
+
+
+class Stats(Message, frozen=True):
+    """Sent every second: a host's numbers and those of all its tasks, failed ones included."""
+
+    tasks: list[TaskStats]
+    cpu_s: float
+    rss_bytes: int
+    #: Longest time in seconds that the event loop was late since the last report.
+    loop_lag_s: float
+    connectors: int = 0
+
+
+ToHost = (
+    Init | StartTask | StopTask | PauseTask | StartConnector | StopConnector | Validate | ListPlugins | PluginConfig
+    | AlterOffsets | SetLogLevel | Ping
+)
+ToControl = ReadOffsets | TaskState | ConnectorState | TaskConfigs | ActiveTopic | LoopStuck | Stats
+
+
+class RemoteError(MillraceError):
+    """The other side refused a request.
+
+    Attributes:
+        kind: class name of the error there (``ConfigInvalid``, ``NotFound`` ...).
+    """
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind

@@ -1,0 +1,134 @@
+"""What the REST layer asks of the control process, and the errors it turns into status codes.
+
+The control process implements ``Herder`` (``worker.control.herder``); the REST layer knows nothing else of it. Methods that
+change something work on the leader only: elsewhere they raise ``NotLeader`` and the REST layer forwards the request.
+Bodies are JSON-able values in exactly the shape Kafka Connect 4.1 answers with.
+"""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from connectors.errors import MillraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+#: Kafka Connect's text for a 409 while a rebalance is under way; clients retry on exactly these words.
+REBALANCE_TEXT = "Cannot complete request because of a conflicting operation (e.g. worker rebalance)"
+
+
+class RestError(MillraceError):
+    """An answer other than success: ``{"error_code": status, "message": text}``."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class NotLeader(MillraceError):
+    """This worker is not the leader; ``leader_url`` is the leader's REST address, or None while there is none."""
+
+    def __init__(self, leader_url: str | None) -> None:
+        super().__init__("this worker is not the leader")
+        self.leader_url = leader_url
+
+
+class Herder(Protocol):
+    """The cluster as REST sees it. Every method may raise ``RestError``; none waits for connector code without a deadline."""
+
+    def root(self) -> dict[str, Any]:
+        """``GET /``: version, commit, kafka_cluster_id."""
+
+    def ready(self) -> bool:
+        """Whether this worker has caught up with the config topic and joined the group; until then REST answers 503."""
+
+    async def connectors(self) -> list[str]:
+        """Names of all connectors."""
+
+    async def connector_info(self, name: str) -> dict[str, Any]:
+        """``{name, config, tasks: [{connector, task}], type}``; 404 if unknown."""
+
+    async def connector_status(self, name: str) -> dict[str, Any]:
+        """``{name, connector: {state, worker_id, trace?, version?}, tasks: [...], type}``."""
+
+    async def task_infos(self, name: str) -> list[dict[str, Any]]:
+        """``[{id: {connector, task}, config}]``."""
+
+    async def tasks_config(self, name: str) -> dict[str, dict[str, str]]:
+        """``{"NAME-0": {...}}``."""
+
+    async def task_status(self, name: str, task: int) -> dict[str, Any]:
+        """``{id, state, worker_id, trace?, version?}``."""
+
+    async def create_connector(self, name: str, config: Mapping[str, str], initial_state: str | None) -> dict[str, Any]:
+        """Create; 409 if it exists, 400 with Kafka's text if the configuration is invalid. Leader only."""
+
+    async def put_connector_config(self, name: str, config: Mapping[str, str]) -> tuple[bool, dict[str, Any]]:
+        """Create or replace: (created, info). Leader only."""
+
+    async def patch_connector_config(self, name: str, patch: Mapping[str, str | None]) -> dict[str, Any]:
+        """KIP-477: null removes a key. Leader only."""
+
+    async def delete_connector(self, name: str) -> None:
+        """Delete; 404 if unknown. Leader only."""
+
+    async def restart_connector(self, name: str) -> None:
+        """Restart the connector's own instance."""
+
+    async def restart_connector_and_tasks(self, name: str, *, include_tasks: bool, only_failed: bool) -> dict[str, Any]:
+        """Restart by plan (KIP-745): the status body with RESTARTING states. Leader only."""
+
+    async def restart_task(self, name: str, task: int) -> None:
+        """Restart one task."""
+
+    async def set_target_state(self, name: str, state: str) -> None:
+        """STARTED, PAUSED or STOPPED. 404 if unknown. Leader only for the write."""
+
+    async def connector_offsets(self, name: str) -> list[dict[str, Any]]:
+        """``[{partition, offset}]``."""
+
+    async def alter_connector_offsets(
+            self, name: str, offsets: Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]) -> str:
+        """KIP-875; the message of the answer. Needs STOPPED. Leader only."""
+
+    async def reset_connector_offsets(self, name: str) -> str:
+        """KIP-875; the message of the answer. Needs STOPPED. Leader only."""
+
+    async def connector_topics(self, name: str) -> list[str]:
+        """Topics used since the last reset, of known and unknown connectors."""
+
+    async def reset_connector_topics(self, name: str) -> None:
+        """Forget them."""
+
+    async def plugins(self, *, connectors_only: bool) -> list[dict[str, Any]]:
+        """``[{class, type, version}]``."""
+
+    async def plugin_config(self, plugin: str, version: str | None) -> list[dict[str, Any]]:
+        """``[{name, type, required, default_value, importance, documentation, group, ...}]``; 404 if unknown."""
+
+    async def validate(self, plugin: str, config: Mapping[str, str]) -> dict[str, Any]:
+        """``ConfigInfos``: name, error_count, groups, configs."""
+
+    async def loggers(self) -> dict[str, dict[str, Any]]:
+        """``{name: {level, last_modified}}``."""
+
+    async def logger(self, name: str) -> dict[str, Any]:
+        """``{level, last_modified}``; 404 if unknown."""
+
+    async def set_log_level(self, name: str, level: str, *, cluster: bool) -> list[str]:
+        """Affected loggers on this worker; with ``cluster`` all workers' by the config topic."""
+
+    async def fence_zombies(self, name: str) -> None:
+        """Exactly once: fence the producers of earlier task generations. Internal. Leader only."""
+
+    async def explain(self, name: str) -> dict[str, Any]:
+        """Why each task is where it is, or why it isn't running."""
+
+    async def drain(self) -> dict[str, Any]:
+        """Hand this worker's connectors and tasks over; answers at once with what is still here."""
+
+    async def health(self) -> tuple[bool, str]:
+        """KIP-1017: (healthy, message)."""
+
+    async def metrics(self) -> str:
+        """The Prometheus exposition."""
