@@ -1,10 +1,139 @@
-"""The command line: ``millrace COMMAND``."""
+"""The command line: ``millrace COMMAND ...``. Each command's code is imported only when it is called."""
+from __future__ import annotations
+
+import argparse
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from connectors.errors import MillraceError
+from worker import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
-def main() -> int:
-    """Run one command; returns the exit code."""
-    return 0
+def _worker(options: argparse.Namespace) -> int:
+    from worker.launch import main as run
+
+    argv = [str(options.properties), *map(str, options.connectors)]
+    if options.processes is not None:
+        argv += ["--processes", str(options.processes)]
+    return run(argv)
+
+
+def _plugins(options: argparse.Namespace) -> int:
+    from worker.devtools import print_plugins
+
+    return print_plugins(options.plugin_path, options.kind)
+
+
+def _docs(options: argparse.Namespace) -> int:
+    from worker.devtools import write_docs
+
+    return write_docs(check=options.check)
+
+
+def _test(options: argparse.Namespace) -> int:
+    from worker.devtools import run_tests
+
+    return run_tests(options.suite, options.pytest_args)
+
+
+def _lint(options: argparse.Namespace) -> int:
+    from worker.devtools import lint
+
+    del options
+    return lint()
+
+
+def _bench(options: argparse.Namespace) -> int:
+    from worker.devtools import run_bench
+
+    return run_bench(options.name, options.args)
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from compose.demo import run_demo
+
+    return run_demo(lines=options.lines, keep=options.keep)
+
+
+def _connector_help(options: argparse.Namespace) -> int:
+    from worker.devtools import print_connector_options
+
+    return print_connector_options(options.connector)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    from compose.local.commands import add_commands
+
+    top = argparse.ArgumentParser(
+        prog="millrace", description="Change data capture: a Kafka Connect-compatible cluster of Python workers.")
+    top.add_argument("--version", action="version", version=f"millrace {__version__}")
+    commands = top.add_subparsers(metavar="COMMAND", required=True)
+
+    demo = commands.add_parser("demo", help="run the main job on the local stack and show the result",
+                               description="Starts Kafka and two workers on this machine, captures a file's lines into a "
+                                           "topic, kills a worker on the way, and compares topic and source.")
+    demo.add_argument("--lines", type=int, default=2000, metavar="N", help="lines written to the source (default 2000)")
+    demo.add_argument("--keep", action="store_true", help="leave everything running and say how to reach and stop it")
+    demo.set_defaults(run=_demo)
+
+    worker = commands.add_parser("worker", help="run a worker",
+                                 description="Runs a worker of a distributed cluster until SIGTERM, which drains it first.")
+    worker.add_argument("properties", type=Path, metavar="FILE.properties", help="worker properties, as for Kafka Connect")
+    worker.add_argument("connectors", type=Path, nargs="*", metavar="CONNECTOR",
+                        help="connectors to create or update once the worker is ready (.properties or .json)")
+    worker.add_argument("--processes", type=int, metavar="N",
+                        help="task hosts to run (default: the machine's cores; 0: all in one process, for a debugger)")
+    worker.set_defaults(run=_worker)
+
+    add_commands(commands)
+
+    plugins = commands.add_parser("plugins", help="list the plugins found, and those that failed to load")
+    plugins.add_argument("--plugin-path", default="", metavar="DIRS", help="folders to search beside the installed packages")
+    plugins.add_argument("--kind", choices=["source", "converter", "header_converter", "transformation", "predicate"],
+                         help="only this kind")
+    plugins.set_defaults(run=_plugins)
+
+    options = commands.add_parser("options", help="print a connector's options")
+    options.add_argument("connector", metavar="CONNECTOR", help="name, Python path or Java class name")
+    options.set_defaults(run=_connector_help)
+
+    test = commands.add_parser("test", help="run the tests", description="Runs the tests of a checkout with pytest.")
+    test.add_argument("suite", nargs="?", default="all", choices=["unit", "integration", "conformance", "chaos", "all"])
+    test.add_argument("pytest_args", nargs=argparse.REMAINDER, metavar="...", help="passed to pytest")
+    test.set_defaults(run=_test)
+
+    bench = commands.add_parser("bench", help="run a benchmark; without a name, list them")
+    bench.add_argument("name", nargs="?")
+    bench.add_argument("args", nargs=argparse.REMAINDER, metavar="...", help="passed to the benchmark")
+    bench.set_defaults(run=_bench)
+
+    docs = commands.add_parser("docs", help="regenerate docs/reference from the declarations")
+    docs.add_argument("--check", action="store_true", help="change nothing; exit 1 if a page is stale")
+    docs.set_defaults(run=_docs)
+
+    commands.add_parser("lint", help="ruff and mypy over the checkout").set_defaults(run=_lint)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Returns:
+        The exit code: 0 done, 1 failed (the reason is on standard error), 2 wrong arguments, 130 interrupted.
+    """
+    options = parser().parse_args(argv)
+    try:
+        return int(options.run(options))
+    except MillraceError as error:
+        print(f"millrace: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
 
 
 if __name__ == "__main__":

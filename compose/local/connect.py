@@ -1,0 +1,144 @@
+"""The reference: Kafka's own Java Connect worker, for conformance tests and benchmarks."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from compose.local.artifacts import load_manifest
+from compose.local.console import Say, silent
+from compose.local.http import answers, call
+from compose.local.java import find_java
+from compose.local.jvm import Heap, java_command, write_log4j, write_properties
+from compose.local.ports import LOOPBACK, free_port
+from compose.local.resolver import Resolver
+from compose.local.service import Managed, Service
+
+DEFAULT_PORT = 8083
+_DISTRIBUTED = "org.apache.kafka.connect.cli.ConnectDistributed"
+_STANDALONE = "org.apache.kafka.connect.cli.ConnectStandalone"
+
+
+def worker_properties(bootstrap: str, group: str, port: int, replication: int, extra: Mapping[str, str]) -> dict[str, str]:
+    """Properties of a distributed worker with internal topics named after its group. Pure.
+
+    Args:
+        bootstrap: Kafka's addresses.
+        group: `group.id`; workers of one group form a cluster.
+        port: REST port.
+        replication: Replication factor of the three internal topics.
+        extra: Properties that override or add to those made here.
+    """
+    topics = {
+        f"{kind}.storage.{name}": value
+        for kind, topic in (("config", "configs"), ("offset", "offsets"), ("status", "status"))
+        for name, value in (("topic", f"{group}-{topic}"), ("replication.factor", str(replication)))
+    }
+    return {
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        "listeners": f"http://{LOOPBACK}:{port}",
+        "key.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "plugin.discovery": "hybrid_warn",
+        **topics,
+        **extra,
+    }
+
+
+@dataclass(slots=True)
+class JavaConnect(Managed):
+    """One Java Connect worker. Start several with the same `group` (and folders of their own) for a cluster.
+
+    On its class path, beside the runtime: connect-file, connect-transforms, connect-json, connect-mirror, and the
+    runtime's own test connectors (VerifiableSource, VerifiableSink, MockSource, SchemaSource).
+
+    Attributes:
+        state_dir: Folder of its configuration and log.
+        bootstrap: Kafka's addresses.
+        group: `group.id`, and the prefix of the names of its internal topics.
+        port: REST port when it is free; None for any port.
+        properties: Worker properties that override the defaults.
+        replication: Replication factor of the internal topics.
+        standalone: Property files' content for ConnectStandalone, one mapping per connector; None runs a distributed worker.
+        extra_classpath: Further jars, for instance a Debezium connector.
+        heap: Heap of the worker.
+        jvm_options: Further options of the JVM, see `jvm.FAST_START`.
+        log_level: Level of the root logger.
+        detached: Whether the worker outlives this program.
+        start_timeout: Seconds the worker may take to answer.
+        say: Where progress lines go (downloads).
+    """
+
+    state_dir: Path
+    bootstrap: str
+    group: str = "java-connect"
+    port: int | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    replication: int = 1
+    standalone: Sequence[Mapping[str, str]] | None = None
+    extra_classpath: Sequence[Path] = ()
+    heap: Heap = field(default_factory=Heap)
+    jvm_options: Sequence[str] = ()
+    log_level: str = "INFO"
+    detached: bool = False
+    start_timeout: float = 90.0
+    say: Say = silent
+    _service: Service | None = None
+
+    @property
+    def service(self) -> Service:
+        """The process; prepared (downloads, configuration, port) on first use, not started."""
+        if self._service is None:
+            self._service = self._prepare()
+        return self._service
+
+    @property
+    def url(self) -> str:
+        """Root of its REST API, without a slash at the end; known before the start."""
+        _ = self.service
+        return f"http://{LOOPBACK}:{self.port}"
+
+    def request(self, method: str, path: str, body: object = None, timeout: float = 30.0) -> tuple[int, Any]:
+        """Call its REST API and return the status with the decoded body (None when empty). Blocks.
+
+        An error status is an answer, not an exception.
+
+        Args:
+            method: For instance `GET`.
+            path: Path with query, for instance `/connectors?expand=status`.
+            body: What to send as JSON; None for no body.
+            timeout: Seconds to wait for the answer.
+
+        Raises:
+            OSError: There was no answer.
+        """
+        return call(method, self.url + path, body, timeout)
+
+    def _prepare(self) -> Service:
+        java = find_java(say=self.say)
+        jars = Resolver(say=self.say).fetch(load_manifest().members("connect"), "Kafka Connect (the Java reference)")
+        self.port = free_port(self.port)
+        folder = self.state_dir.absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+        properties = worker_properties(self.bootstrap, self.group, self.port, self.replication, self.properties)
+        if self.standalone is None:
+            main, arguments = _DISTRIBUTED, [write_properties(folder / "worker.properties", properties)]
+        else:
+            properties.setdefault("offset.storage.file.filename", str(folder / "offsets"))
+            main, arguments = _STANDALONE, [write_properties(folder / "worker.properties", properties)]
+            for index, connector in enumerate(self.standalone):
+                arguments.append(write_properties(folder / f"connector-{index}.properties", dict(connector)))
+        options = [*self.jvm_options, f"-Dlog4j2.configurationFile={write_log4j(folder, self.log_level)}"]
+        return Service(
+            name=f"Java Connect worker ({LOOPBACK}:{self.port})",
+            command=java_command(java, [*jars, *self.extra_classpath], main, [str(a) for a in arguments], self.heap, options),
+            log_path=folder / "connect.log",
+            ready=self._answers,
+            detached=self.detached,
+            start_timeout=self.start_timeout,
+        )
+
+    # `GET /` alone is true too early: REST opens before the worker has read the internal topics.
+    def _answers(self) -> bool:
+        return answers(f"{self.url}/") and answers(f"{self.url}/health")

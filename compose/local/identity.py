@@ -1,0 +1,43 @@
+"""Tells a process from a later one that happens to get the same number."""
+
+import os
+import subprocess
+from pathlib import Path
+
+
+def start_mark(pid: int) -> str | None:
+    """When the process started, as an opaque text that never changes while it lives; None when there is no such process.
+
+    A process that has ended but was not collected by its parent yet (a zombie) counts as gone.
+    """
+    try:
+        # The command's name stands in parentheses and may hold anything: count the fields after the last one.
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        if fields[0] in {"Z", "X"}:
+            return None
+        # The kernel counts from its own start, so the same figure may come again after a reboot.
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot}/{fields[19]}"
+    except FileNotFoundError:
+        if Path("/proc/self/stat").exists():
+            return None
+    except (OSError, IndexError):
+        return None
+    # No /proc (macOS): ps knows the same with a resolution of one second.
+    result = subprocess.run(["ps", "-o", "lstart=,stat=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    *started, state = result.stdout.split() or ["Z"]
+    return None if state.startswith("Z") or not started else " ".join(started)
+
+
+def same_process(pid: int, mark: str) -> bool:
+    """Whether the process that had that start mark still runs."""
+    return start_mark(pid) == mark
+
+
+def signal_group(pid: int, number: int) -> bool:
+    """Send a signal to the process group that the process leads; False when it no longer exists."""
+    try:
+        os.killpg(pid, number)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,303 @@
+"""Kafka in KRaft mode as plain processes: one broker by default, or several with replication."""
+
+import base64
+import contextlib
+import socket
+import struct
+import subprocess
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Self
+
+from compose.local.artifacts import load_manifest
+from compose.local.console import Say, silent
+from compose.local.errors import StackError
+from compose.local.java import Java, find_java
+from compose.local.jvm import FAST_START, Heap, java_command, write_log4j, write_properties
+from compose.local.ports import LOOPBACK, free_ports
+from compose.local.resolver import Resolver
+from compose.local.service import Managed, Service
+
+DEFAULT_PORT = 9092
+_METADATA = 3  # the API key of Kafka's Metadata request
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Ports of one broker: for clients, for other brokers, for the controllers' quorum."""
+
+    client: int
+    broker: int
+    controller: int
+
+
+def live_brokers(port: int, host: str = LOOPBACK, timeout: float = 1.0) -> int:
+    """How many brokers the broker on that port knows to be alive; 0 when it does not answer like Kafka.
+
+    Speaks Kafka's Metadata request (version 1) over a plaintext listener. Blocks at most a few times `timeout` seconds.
+    """
+    client = b"millrace-stack"
+    # size, then: api key, version, correlation id, client id, and an empty list of topics
+    request = struct.pack(">hhih", _METADATA, 1, 7, len(client)) + client + struct.pack(">i", 0)
+    try:
+        with socket.create_connection((host, port), timeout=timeout) as connection:
+            connection.sendall(struct.pack(">i", len(request)) + request)
+            size, correlation, brokers = struct.unpack(">iii", _read_exactly(connection, 12))
+            return brokers if correlation == 7 and size >= 8 else 0
+    except (OSError, EOFError):
+        return 0
+
+
+def _read_exactly(connection: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        chunk = connection.recv(size - len(data))
+        if not chunk:
+            raise EOFError
+        data += chunk
+    return data
+
+
+def broker_properties(node: int, ports: list[Ports], data: Path, extra: Mapping[str, str]) -> dict[str, str]:
+    """The server properties of one broker. Pure.
+
+    Clients have a listener of their own (`CLIENT`), so that it can be given SASL or TLS, or be cut by a proxy, without
+    touching replication.
+
+    Args:
+        node: Index of the broker, from 0; its node id is one more.
+        ports: Ports of all brokers of the cluster.
+        data: Folder of its log segments.
+        extra: Properties that override those made here.
+    """
+    own, count = ports[node], len(ports)
+    replicas = str(min(3, count))
+    in_sync = str(max(1, min(3, count) - 1))
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(node + 1),
+        "controller.quorum.voters": ",".join(f"{i + 1}@{LOOPBACK}:{each.controller}" for i, each in enumerate(ports)),
+        "controller.listener.names": "CONTROLLER",
+        "inter.broker.listener.name": "BROKER",
+        "listeners": ",".join(
+            f"{name}://{LOOPBACK}:{port}"
+            for name, port in (("CLIENT", own.client), ("BROKER", own.broker), ("CONTROLLER", own.controller))
+        ),
+        "advertised.listeners": f"CLIENT://{LOOPBACK}:{own.client},BROKER://{LOOPBACK}:{own.broker}",
+        "listener.security.protocol.map": "CLIENT:PLAINTEXT,BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "log.dirs": str(data),
+        "auto.create.topics.enable": "true",
+        "default.replication.factor": replicas,
+        "min.insync.replicas": in_sync,
+        "offsets.topic.replication.factor": replicas,
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.min.isr": in_sync,
+        "share.coordinator.state.topic.replication.factor": replicas,
+        "share.coordinator.state.topic.min.isr": in_sync,
+        # Fewer partitions than Kafka's 50: their creation is most of the first consumer's and producer's wait.
+        "offsets.topic.num.partitions": "8",
+        "transaction.state.log.num.partitions": "8",
+        "share.coordinator.state.topic.num.partitions": "8",
+        "group.initial.rebalance.delay.ms": "0",
+        # A killed broker can come back only when the controller has given up its earlier life: 9 s by default.
+        "broker.session.timeout.ms": "4000",
+        "broker.heartbeat.interval.ms": "500",
+        # The default of 128 MB would be half of the heap.
+        "log.cleaner.dedupe.buffer.size": str(32 << 20),
+        "num.network.threads": "2",
+        "num.io.threads": "4",
+        **extra,
+    }
+
+
+@dataclass(slots=True)
+class KafkaBroker(Managed):
+    """One broker of a cluster; made by `KafkaCluster`.
+
+    Attributes:
+        node: Its index, from 0.
+        ports: Where it listens.
+        process: The process.
+    """
+
+    node: int
+    ports: Ports
+    process: Service
+
+    @property
+    def service(self) -> Service:
+        """The process."""
+        return self.process
+
+    @property
+    def address(self) -> str:
+        """`host:port` for clients."""
+        return f"{LOOPBACK}:{self.ports.client}"
+
+
+@dataclass(slots=True)
+class KafkaCluster:
+    """A Kafka cluster on this machine, listening on the loopback address only.
+
+    Example:
+        >>> kafka = KafkaCluster(Path("state"), brokers=3)  # doctest: +SKIP
+        >>> kafka.start()  # doctest: +SKIP
+        >>> kafka.bootstrap  # doctest: +SKIP
+        '127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094'
+
+    Attributes:
+        state_dir: Folder of configuration, data and logs; data found there is used again.
+        count: Number of brokers; each is a controller too. Three give replication factor 3 and two in-sync replicas.
+        port: Port of the first broker's client listener when it is free, the others' follow it; None for any ports.
+        ports: Ports of all brokers, to start a cluster again where it was; empty to choose them.
+        properties: Server properties that override the defaults, for all brokers.
+        heap: Heap of each broker.
+        jvm_options: Further options of the JVM, see `jvm.FAST_START`.
+        detached: Whether the brokers outlive this program.
+        start_timeout: Seconds each broker may take to be ready.
+        say: Where progress lines go (downloads).
+    """
+
+    state_dir: Path
+    count: int = 1
+    port: int | None = DEFAULT_PORT
+    ports: Sequence[Ports] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    heap: Heap = field(default_factory=Heap)
+    jvm_options: Sequence[str] = ()
+    detached: bool = False
+    start_timeout: float = 60.0
+    say: Say = silent
+    _brokers: list[KafkaBroker] = field(default_factory=list)
+
+    @property
+    def brokers(self) -> tuple[KafkaBroker, ...]:
+        """The brokers, in order of their index; empty before the first `prepare` or `start`."""
+        return tuple(self._brokers)
+
+    @property
+    def bootstrap(self) -> str:
+        """Comma list of `host:port`, as clients want it.
+
+        Raises:
+            StackError: The cluster was never started.
+        """
+        if not self._brokers:
+            raise StackError("this Kafka cluster has no addresses yet; call start() first")
+        return ",".join(broker.address for broker in self._brokers)
+
+    def broker(self, index: int) -> KafkaBroker:
+        """One broker, counted from 0."""
+        return self._brokers[index]
+
+    def start(self) -> Self:
+        """Start all brokers that do not run and wait until every one knows all others. Blocks.
+
+        Raises:
+            StackError: A broker ended or was not ready in time, or its jars or Java could not be had. No broker that
+                this call started is left running.
+        """
+        started = [broker for broker in self.prepare() if not broker.running]
+        try:
+            for broker in started:
+                broker.service.launch()
+            for broker in started:
+                broker.service.wait_ready()
+        except BaseException:
+            for broker in started:
+                broker.kill()
+            raise
+        return self
+
+    def stop(self, timeout: float = 10.0) -> None:
+        """Shut all brokers down at the same time and wait; those that have not ended after `timeout` seconds are killed."""
+        for broker in self._brokers:
+            broker.service.terminate()
+        for broker in self._brokers:
+            broker.service.wait_stopped(timeout)
+
+    def kill(self) -> None:
+        """End all brokers at once."""
+        for broker in self._brokers:
+            broker.service.kill()
+
+    def __enter__(self) -> Self:
+        """Start the cluster."""
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        """Stop the cluster."""
+        self.stop()
+
+    def prepare(self) -> tuple[KafkaBroker, ...]:
+        """Do all that comes before the start: download, choose ports, format storage. Done once; blocks.
+
+        Raises:
+            StackError: Jars, Java or ports could not be had, or the storage could not be formatted.
+        """
+        if self._brokers:
+            return self.brokers
+        if self.count < 1:
+            raise StackError(f"a Kafka cluster needs at least one broker, not {self.count}")
+        java = find_java(say=self.say)
+        jars = Resolver(say=self.say).fetch(load_manifest().members("kafka"), "Kafka")
+        ports = list(self.ports) or self._choose_ports()
+        cluster_id = self._cluster_id()
+        brokers: list[KafkaBroker] = []
+        formats: list[tuple[Path, subprocess.Popen[bytes]]] = []
+        for node in range(self.count):
+            folder = self.state_dir.absolute() / f"broker-{node + 1}"
+            data = folder / "data"
+            data.mkdir(parents=True, exist_ok=True)
+            properties = broker_properties(node, ports, data, self.properties)
+            config = write_properties(folder / "server.properties", properties)
+            if not (data / "meta.properties").exists():
+                formats.append((folder, self._format(java, jars, config, cluster_id)))
+            options = [*self.jvm_options, f"-Dlog4j2.configurationFile={write_log4j(folder)}"]
+            service = Service(
+                name=f"Kafka broker {node + 1} (port {ports[node].client})",
+                command=java_command(java, jars, "kafka.Kafka", [str(config)], self.heap, options),
+                log_path=folder / "kafka.log",
+                ready=partial(self._ready, ports[node].broker),
+                detached=self.detached,
+                start_timeout=self.start_timeout,
+            )
+            brokers.append(KafkaBroker(node, ports[node], service))
+        # All are waited for before the first failure is told, so that none runs on behind our back.
+        outcomes = [(folder, process, process.communicate()[0]) for folder, process in formats]
+        for folder, process, output in outcomes:
+            if process.returncode:
+                text = output.decode("utf-8", "replace")[-2000:]
+                raise StackError(f"Kafka's storage in {folder / 'data'} could not be formatted:\n{text}")
+        self._brokers = brokers
+        return self.brokers
+
+    def _ready(self, port: int) -> bool:
+        return live_brokers(port) >= self.count
+
+    def _choose_ports(self) -> list[Ports]:
+        count = self.count
+        clients = [None] * count if self.port is None else [self.port + node for node in range(count)]
+        numbers = free_ports([*clients, *[None] * (count * 2)])
+        return [Ports(numbers[i], numbers[count + 2 * i], numbers[count + 2 * i + 1]) for i in range(count)]
+
+    def _format(self, java: Java, jars: list[Path], config: Path, cluster_id: str) -> "subprocess.Popen[bytes]":
+        arguments = ["format", "--cluster-id", cluster_id, "--config", str(config), "--ignore-formatted"]
+        command = java_command(java, jars, "kafka.tools.StorageTool", arguments, Heap(32, 128), FAST_START)
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+    def _cluster_id(self) -> str:
+        """The id all brokers share, kept beside their data."""
+        path = self.state_dir / "cluster-id"
+        with contextlib.suppress(OSError):
+            if known := path.read_text(encoding="ascii").strip():
+                return known
+        made = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii").rstrip("=")
+        while made.startswith("-"):  # Kafka's tools would take it for an option
+            made = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii").rstrip("=")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(made + "\n", encoding="ascii")
+        return made

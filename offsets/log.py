@@ -1,0 +1,300 @@
+"""A compacted topic as a log that is read to its end and followed: Connect's ``KafkaBasedLog`` for asyncio.
+
+No consumer group: every reader reads all partitions from their beginning. The follower never ends by itself: while Kafka is
+away it reconnects with a back-off, and says so in the log once, not at each try.
+"""
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError, ProducerFenced
+
+from connectors.errors import Fatal, Fenced, Retriable
+from offsets.fetch import Fetched, Isolation, Record, TopicFetcher, abandon_producer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+_LOG: Final = logging.getLogger(__name__)
+#: One fetch while catching up: large enough to be cheap, small enough that parsing it holds the loop for ~50 ms.
+_CATCH_UP_BYTES: Final = 8 << 20
+_FOLLOW_WAIT_MS: Final = 500
+_FETCH_DEADLINE_S: Final = 15.0
+_FIRST_BACKOFF_S: Final = 0.1
+_LAST_BACKOFF_S: Final = 5.0
+#: How often a follower looks for new partitions.
+_REFRESH_S: Final = 60.0
+
+
+class CompactedLog:
+    """Reads a compacted topic, follows it, and writes to it.
+
+    Args:
+        topic: an existing topic (``offsets.topics`` makes it).
+        client: aiokafka client arguments (``bootstrap_servers``, security ...).
+        sink: called with a partition and its next records, in order, to be iterated over once. It must not block, and must
+            not raise: the same records would come again.
+        isolation: ``read_committed`` where transactional writers exist.
+        producer: further aiokafka producer arguments; acks and idempotence are set here.
+        refresh_s: seconds between looks for new partitions.
+    """
+
+    def __init__(self, topic: str, client: Mapping[str, Any], sink: Callable[[int, Iterable[Record]], None], *,
+                 isolation: Isolation = "read_committed", producer: Mapping[str, Any] | None = None,
+                 refresh_s: float = _REFRESH_S) -> None:
+        self.topic = topic
+        self._client = dict(client)
+        self._sink = sink
+        self._isolation = isolation
+        self._producer_options = dict(producer or {})
+        self._refresh_s = refresh_s
+        self._positions: dict[int, int] = {}
+        self._waiters: list[tuple[dict[int, int], asyncio.Future[None]]] = []
+        self._fetcher: TopicFetcher | None = None
+        self._follower: asyncio.Task[None] | None = None
+        self._connected = asyncio.Event()
+        self._producer: AIOKafkaProducer | None = None
+        self._producing = asyncio.Lock()
+        self._abandoned: set[asyncio.Task[None]] = set()
+        self.last_error: Exception | None = None
+
+    @property
+    def positions(self) -> dict[int, int]:
+        """The next offset to be read of each partition."""
+        return dict(self._positions)
+
+    @property
+    def connected(self) -> bool:
+        """Whether the follower has a working connection now."""
+        return self._connected.is_set()
+
+    async def start(self, deadline_s: float = 60.0) -> None:
+        """Read the topic to its end and follow it from there.
+
+        Raises:
+            Retriable: the end was not reached within ``deadline_s``; the log is stopped then.
+        """
+        self._follower = asyncio.create_task(self._follow(), name=f"log-{self.topic}")
+        try:
+            await self.read_to_end(deadline_s)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Stop following and producing; takes at most a few seconds, even while Kafka is away."""
+        if self._follower is not None:
+            self._follower.cancel()
+            await asyncio.gather(self._follower, return_exceptions=True)
+            self._follower = None
+        if self._producer is not None:
+            producer, self._producer = self._producer, None
+            await abandon_producer(producer)
+        await asyncio.gather(*self._abandoned, return_exceptions=True)
+        self._fail_waiters(Retriable(f"the reader of topic {self.topic!r} was stopped"))
+
+    async def read_to_end(self, deadline_s: float = 30.0) -> None:
+        """Wait until everything that is in the topic now has reached the sink.
+
+        Raises:
+            Retriable: not within ``deadline_s``; the message has the last error of the connection.
+        """
+        if self._follower is None or self._follower.done():
+            raise Fatal(f"the reader of topic {self.topic!r} is not running: start it first")
+        try:
+            async with asyncio.timeout(deadline_s):
+                while True:
+                    await self._connected.wait()
+                    fetcher = self._fetcher
+                    if fetcher is None:
+                        continue
+                    try:
+                        ends = await fetcher.end_offsets()
+                    except (KafkaError, OSError, TimeoutError) as error:
+                        # a leader is changing: the follower finds the new one
+                        self.last_error = error
+                        await asyncio.sleep(_FIRST_BACKOFF_S)
+                        continue
+                    break
+                if all(self._positions.get(partition, 0) >= end for partition, end in ends.items()):
+                    return
+                reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                self._waiters.append((ends, reached))
+                await reached
+        except TimeoutError:
+            raise Retriable(f"topic {self.topic!r} could not be read to its end within {deadline_s:g} s (last error: "
+                            f"{self.last_error!r}): check that the brokers at "
+                            f"{self._client.get('bootstrap_servers')} are up and all partitions have a leader") from None
+
+    async def send(self, key: bytes, value: bytes | None, deadline_s: float = 30.0) -> None:
+        """Write one record and wait until all in-sync replicas have it; None deletes.
+
+        Raises:
+            Retriable: not acknowledged within ``deadline_s``; it may or may not have been written.
+        """
+        await self.send_all(((key, value),), deadline_s)
+
+    async def send_all(self, pairs: Iterable[tuple[bytes, bytes | None]], deadline_s: float = 30.0, *,
+                       producer: AIOKafkaProducer | None = None) -> None:
+        """Write records in order and wait for all acknowledgements.
+
+        With ``producer`` (transactional, with a transaction begun by the caller) they go through that one; the caller commits.
+
+        Raises:
+            Retriable: not all acknowledged within ``deadline_s``; some may have been written.
+            Fenced: the producer's transactional id has a newer owner.
+        """
+        own = producer is None
+        try:
+            async with asyncio.timeout(deadline_s):
+                if producer is None:
+                    producer = await self._own_producer()
+                sent = [await producer.send(self.topic, value, key=key) for key, value in pairs]
+                if sent:
+                    await asyncio.gather(*sent)
+        except ProducerFenced as error:
+            raise Fenced(f"writing to topic {self.topic!r}: another process owns the transactional id now") from error
+        except (TimeoutError, KafkaError, OSError) as error:
+            if own:
+                self._abandon()
+            raise Retriable(f"writing to topic {self.topic!r} was not acknowledged within {deadline_s:g} s ({error!r}): check "
+                            "the brokers and that enough in-sync replicas are up") from error
+
+    async def _own_producer(self) -> AIOKafkaProducer:
+        async with self._producing:
+            if self._producer is None:
+                producer = AIOKafkaProducer(**{**self._client, **self._producer_options, "acks": "all",
+                                               "enable_idempotence": True})
+                try:
+                    await producer.start()
+                except BaseException:
+                    await abandon_producer(producer)
+                    raise
+                self._producer = producer
+            return self._producer
+
+    def _abandon(self) -> None:
+        # A producer whose send timed out may still hang on it (aiokafka issue 1101): the next send gets a new one.
+        if self._producer is not None:
+            task = asyncio.create_task(abandon_producer(self._producer))
+            self._producer = None
+            self._abandoned.add(task)
+            task.add_done_callback(self._abandoned.discard)
+
+    async def _follow(self) -> None:
+        backoff = _FIRST_BACKOFF_S
+        quiet = False
+        try:
+            while True:
+                fetcher = TopicFetcher(self.topic, self._client, self._isolation)
+                try:
+                    await fetcher.start(_FETCH_DEADLINE_S)
+                    self._fetcher = fetcher
+                    self._connected.set()
+                    if quiet:
+                        _LOG.info("Reading topic %s again", self.topic)
+                    quiet = False
+                    backoff = _FIRST_BACKOFF_S
+                    await self._read(fetcher)
+                except Exception as error:  # noqa: BLE001 - whatever it is, following goes on and the error is shown
+                    self.last_error = error
+                    (_LOG.debug if quiet else _LOG.warning)("Reading topic %s was interrupted, trying again: %r", self.topic,
+                                                            error)
+                    quiet = True
+                finally:
+                    self._connected.clear()
+                    self._fetcher = None
+                    await fetcher.close()
+                await asyncio.sleep(backoff * random.uniform(0.8, 1.2))  # noqa: S311 - jitter
+                backoff = min(_LAST_BACKOFF_S, backoff * 2)
+        finally:
+            self._fail_waiters(Retriable(f"the reader of topic {self.topic!r} was stopped"))
+
+    async def _read(self, fetcher: TopicFetcher) -> None:
+        """Fetch until something breaks; one request per leading node is under way at any time."""
+        loop = asyncio.get_running_loop()
+        under_way: dict[int, asyncio.Task[list[Fetched]]] = {}
+        refresh_at = loop.time() + self._refresh_s
+        try:
+            while True:
+                if loop.time() >= refresh_at:
+                    await fetcher.refresh()
+                    refresh_at = loop.time() + self._refresh_s
+                new = fetcher.partitions.difference(self._positions)
+                if new:
+                    self._positions.update(await fetcher.start_offsets(new))
+                    self._wake()
+                for node, positions in fetcher.by_leader(self._positions).items():
+                    if node not in under_way:
+                        under_way[node] = asyncio.create_task(self._fetch(fetcher, node, positions))
+                if not under_way:
+                    await asyncio.sleep(_FIRST_BACKOFF_S)
+                    await fetcher.refresh()
+                    continue
+                await asyncio.wait(under_way.values(), return_when=asyncio.FIRST_COMPLETED)
+                for node in [node for node, task in under_way.items() if task.done()]:
+                    results = under_way.pop(node).result()
+                    if await self._absorb(fetcher, results):
+                        refresh_at = 0.0
+        finally:
+            for task in under_way.values():
+                task.cancel()
+            await asyncio.gather(*under_way.values(), return_exceptions=True)
+
+    async def _fetch(self, fetcher: TopicFetcher, node: int, positions: dict[int, int]) -> list[Fetched]:
+        async with asyncio.timeout(_FETCH_DEADLINE_S):
+            return await fetcher.fetch(node, positions, max_wait_ms=_FOLLOW_WAIT_MS, max_bytes=_CATCH_UP_BYTES)
+
+    async def _absorb(self, fetcher: TopicFetcher, results: list[Fetched]) -> bool:
+        """Hand records on and move positions; returns whether the leaders must be asked for again."""
+        stale = False
+        lost: list[int] = []
+        for result in results:
+            if result.asked != self._positions.get(result.partition):
+                continue  # the partition was read through another node meanwhile
+            if result.out_of_range:
+                lost.append(result.partition)
+            elif result.error is not None:
+                stale = True
+                self.last_error = result.error
+            else:
+                if result.batches:
+                    self._sink(result.partition, chain.from_iterable(result.batches))
+                self._positions[result.partition] = result.position
+        if results and not any(result.batches or result.error or result.position > result.asked for result in results):
+            # Nothing at all came, so there is nothing between a position and the readable end: compaction may have removed
+            # the last records of a log, and a reader that waited for them would wait for ever.
+            for result in results:
+                if self._positions[result.partition] == result.asked < result.readable_end:
+                    self._positions[result.partition] = result.readable_end
+        if lost:
+            _LOG.warning("Topic %s: positions %s are no longer in the log (records were deleted, or the topic was made anew); "
+                         "reading on from its beginning", self.topic,
+                         {partition: self._positions[partition] for partition in lost})
+            self._positions.update(await fetcher.start_offsets(frozenset(lost)))
+        if stale:
+            await asyncio.sleep(_FIRST_BACKOFF_S)
+        self._wake()
+        return stale
+
+    def _wake(self) -> None:
+        remaining = []
+        for ends, reached in self._waiters:
+            if reached.done():
+                continue
+            if all(self._positions.get(partition, 0) >= end for partition, end in ends.items()):
+                reached.set_result(None)
+            else:
+                remaining.append((ends, reached))
+        self._waiters = remaining
+
+    def _fail_waiters(self, error: Exception) -> None:
+        for _, reached in self._waiters:
+            if not reached.done():
+                reached.set_exception(error)
+        self._waiters = []

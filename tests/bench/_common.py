@@ -1,0 +1,102 @@
+"""What benchmarks share: process figures, topic ends, environment, spread."""
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import statistics
+import time
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from compose.local.worker import children
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def family(pid: int) -> list[int]:
+    """A process and all its descendants."""
+    found = [pid]
+    for child in children(pid):
+        found += family(child)
+    return found
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system CPU seconds of a process and its living descendants."""
+    total = 0
+    for number in family(pid):
+        try:
+            fields = Path(f"/proc/{number}/stat").read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        total += int(fields[11]) + int(fields[12])
+    return total / _TICKS
+
+
+def resident_bytes(pid: int) -> int:
+    """Resident memory of a process and its living descendants; shared pages count in each."""
+    total = 0
+    for number in family(pid):
+        try:
+            total += int(Path(f"/proc/{number}/statm").read_text().split()[1]) * _PAGE
+        except OSError:
+            continue
+    return total
+
+
+def environment() -> str:
+    """One line about the machine."""
+    memory = os.sysconf("SC_PHYS_PAGES") * _PAGE / 2**30
+    return (f"{os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()} {platform.release()}, "
+            f"Python {platform.python_version()}")
+
+
+def spread(values: Sequence[float], digits: int = 2) -> str:
+    """``median (min-max)``."""
+    return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f}-{max(values):.{digits}f})"
+
+
+@asynccontextmanager
+async def topic_ends(bootstrap: str) -> AsyncIterator[Callable[[str], Awaitable[int]]]:
+    """A function that awaits the number of records ever appended to a topic (control records included)."""
+    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False)
+    await consumer.start()
+
+    async def end(topic: str) -> int:
+        partitions = consumer.partitions_for_topic(topic)
+        if not partitions:
+            await consumer._client.fetch_all_metadata()
+            metadata = consumer._client.cluster.partitions_for_topic(topic)
+            if not metadata:
+                return 0
+            partitions = metadata
+        return sum((await consumer.end_offsets([TopicPartition(topic, number) for number in partitions])).values())
+
+    try:
+        yield end
+    finally:
+        await consumer.stop()
+
+
+async def until_appended(end: Callable[[str], Awaitable[int]], topic: str, count: int, limit: float) -> float:
+    """Wait until a topic holds ``count`` records; the ``time.monotonic()`` at which it did.
+
+    Raises:
+        TimeoutError: with what it holds after ``limit`` seconds.
+    """
+    deadline = time.monotonic() + limit
+    while True:
+        held = await end(topic)
+        if held >= count:
+            return time.monotonic()
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"topic {topic} holds {held} of {count} records after {limit:g} s")
+        await asyncio.sleep(0.02)

@@ -1,0 +1,129 @@
+"""Servers for tests: real ones, started when the first test asks for them and shared by the whole session.
+
+Every server ends with the session, also when pytest itself is killed (see compose/local/guard.py).
+"""
+
+import itertools
+import os
+import secrets
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from compose.local.connect import JavaConnect
+from compose.local.console import say
+from compose.local.errors import Unavailable
+from compose.local.jvm import FAST_START
+from compose.local.kafka import KafkaCluster, live_brokers
+from compose.local.prometheus import Prometheus, find_prometheus
+from compose.local.registry import SchemaRegistry
+
+
+class HasBootstrap(Protocol):
+    """What tests may ask of the shared Kafka: its address. Whoever wants to harm a broker takes `kafka_cluster`."""
+
+    @property
+    def bootstrap(self) -> str:
+        """Comma list of `host:port`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RunningKafka:
+    """A Kafka that was started by somebody else and stays."""
+
+    bootstrap: str
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HasBootstrap]:
+    """One broker for all tests; `MILLRACE_TEST_KAFKA=host:port` names a running one to use instead."""
+    named = os.environ.get("MILLRACE_TEST_KAFKA")
+    if named:
+        host, _, port = named.split(",")[0].rpartition(":")
+        if not live_brokers(int(port), socket.gethostbyname(host)):
+            pytest.fail(f"MILLRACE_TEST_KAFKA names {named}, but no Kafka answers there; start it or unset the variable")
+        yield RunningKafka(named)
+        return
+    with KafkaCluster(tmp_path_factory.mktemp("kafka"), port=None, jvm_options=FAST_START, say=say) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def bootstrap(kafka: HasBootstrap) -> str:
+    """Addresses of the shared Kafka."""
+    return kafka.bootstrap
+
+
+@pytest.fixture(scope="module")
+def kafka_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """Three brokers of the module's own, to be killed, paused and started at will; the test leaves them running."""
+    with KafkaCluster(tmp_path_factory.mktemp("kafka3"), count=3, port=None, jvm_options=FAST_START, say=say) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def java_connect(kafka: HasBootstrap, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., JavaConnect]]:
+    """Factory of Java Connect workers on the shared Kafka: `java_connect(group=..., properties=...)` returns a started one.
+
+    Takes the attributes of `JavaConnect`; workers that still run at the end of the session are killed.
+    """
+    with ExitStack() as stack:
+
+        def start(**attributes: Any) -> JavaConnect:
+            defaults: dict[str, Any] = {
+                "state_dir": tmp_path_factory.mktemp("connect"),
+                "bootstrap": kafka.bootstrap,
+                "group": f"java-connect-{secrets.token_hex(4)}",
+                "jvm_options": FAST_START,
+                "say": say,
+            }
+            worker = JavaConnect(**(defaults | attributes))
+            stack.callback(worker.kill)
+            return worker.start()
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchemaRegistry]:
+    """One schema registry for all tests; `registry.url` is the Confluent API."""
+    with SchemaRegistry(tmp_path_factory.mktemp("registry"), port=None, jvm_options=FAST_START, say=say) as server:
+        yield server
+
+
+@pytest.fixture
+def prometheus(tmp_path: Path) -> Iterator[Callable[..., Prometheus]]:
+    """Factory of Prometheus servers: `prometheus(targets=["127.0.0.1:8083"])` returns a started one; skips where there is none.
+
+    Prometheus waits five seconds before its first scrape, whatever the interval.
+    """
+    try:
+        find_prometheus(say)
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    with ExitStack() as stack:
+        number = itertools.count()
+
+        def start(**attributes: Any) -> Prometheus:
+            defaults: dict[str, Any] = {"state_dir": tmp_path / f"prometheus-{next(number)}", "port": None}
+            return stack.enter_context(Prometheus(**(defaults | attributes)))
+
+        yield start
+
+
+@pytest.fixture
+def unique(request: pytest.FixtureRequest) -> Callable[[str], str]:
+    """Makes names that no other test and no other run uses: `unique("topic")`; fit for topics, groups and connectors."""
+    test = "".join(letter if letter.isalnum() else "-" for letter in request.node.name)[:40].strip("-")
+    run = secrets.token_hex(4)
+
+    def name(prefix: str = "t") -> str:
+        return f"{prefix}-{test}-{run}"
+
+    return name

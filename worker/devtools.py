@@ -1,0 +1,109 @@
+"""Commands for people who work on Millrace or run its checks: tests, lint, benchmarks, reference pages, plugin lists."""
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from connectors.errors import ConfigInvalid, MillraceError
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("worker", "connectors", "offsets", "spark_jobs", "compose", "tests")
+#: In the order in which a failure is cheapest to find.
+SUITES = ("unit", "integration", "conformance", "chaos")
+
+
+def _checkout(what: str) -> Path:
+    if not (ROOT / "tests").is_dir():
+        raise MillraceError(f"{what} needs a checkout of Millrace: {ROOT} has no tests folder; clone the repository and call "
+                            "./millrace there")
+    return ROOT
+
+
+def run_tests(suite: str, pytest_args: list[str]) -> int:
+    """Run one suite, or all of them in one pytest session; returns pytest's exit code."""
+    root = _checkout("millrace test")
+    names = SUITES if suite == "all" else (suite,)
+    args = pytest_args[1:] if pytest_args[:1] == ["--"] else pytest_args
+    # A path among the arguments replaces the suite's folder, so that one file can be run.
+    paths = [] if any((root / item.split("::")[0]).exists() for item in args) else [
+        f"tests/{name}" for name in names if (root / "tests" / name).is_dir()]
+    return subprocess.run([sys.executable, "-m", "pytest", *paths, *args], cwd=root, check=False).returncode
+
+
+def lint() -> int:
+    """Ruff and mypy (strict); returns the first failing exit code."""
+    root = _checkout("millrace lint")
+    packages = [name for name in PACKAGES if (root / name).is_dir()]
+    for command in (["ruff", "check", *packages], ["mypy", *packages]):
+        code = subprocess.run([sys.executable, "-m", *command], cwd=root, check=False).returncode
+        if code:
+            return code
+    return 0
+
+
+def run_bench(name: str | None, args: list[str]) -> int:
+    """Run ``tests/bench/NAME.py``'s ``main(argv)``, or list the benchmarks."""
+    root = _checkout("millrace bench")
+    folder = root / "tests" / "bench"
+    found = {path.stem.replace("_", "-"): path for path in sorted(folder.glob("[a-z]*.py"))}
+    if name is None:
+        for label, path in found.items():
+            first = path.read_text(encoding="utf-8").split('"""')[1].strip().splitlines()[0]
+            print(f"{label:24} {first}")
+        return 0
+    if name.replace("_", "-") not in found:
+        raise ConfigInvalid(f"there is no benchmark {name!r}; there are: {', '.join(found)}")
+    sys.path.insert(0, str(root))
+    module = importlib.import_module(f"tests.bench.{name.replace('-', '_')}")
+    return int(module.main(args) or 0)
+
+
+def write_docs(*, check: bool) -> int:
+    """Write ``docs/reference``, or with ``check`` only tell which pages are stale."""
+    from worker.reference import pages
+
+    folder = _checkout("millrace docs") / "docs" / "reference"
+    wanted = pages()
+    stale = [name for name, text in wanted.items()
+             if not (folder / name).is_file() or (folder / name).read_text(encoding="utf-8") != text]
+    extra = [str(path.relative_to(folder)) for path in sorted(folder.rglob("*.md"))
+             if str(path.relative_to(folder)) not in wanted]
+    if check:
+        for name in (*stale, *extra):
+            print(f"stale: docs/reference/{name}; call ./millrace docs and commit the result", file=sys.stderr)
+        return 1 if stale or extra else 0
+    for name in stale:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(wanted[name], encoding="utf-8")
+    for name in extra:
+        (folder / name).unlink()
+    print(f"docs/reference: {len(wanted)} pages, {len(stale)} written, {len(extra)} removed")
+    return 0
+
+
+def print_plugins(plugin_path: str, kind: str | None) -> int:
+    """Print the plugins found; exit code 1 if one of them failed to load."""
+    from worker.plugins import PluginRegistry
+
+    registry = PluginRegistry(plugin_path)
+    rows = [(str(row["type"]), str(row["class"]), str(row.get("version") or ""))
+            for row in registry.describe(connectors_only=False) if kind is None or row["type"] == kind]
+    for row in sorted(rows):
+        print(f"{row[0]:16} {row[1]:72} {row[2]}".rstrip())
+    for name, error in registry.failures.items():
+        print(f"failed to load {name}: {error}", file=sys.stderr)
+    return 1 if registry.failures else 0
+
+
+def print_connector_options(name: str) -> int:
+    """Print a connector's own options and what each does."""
+    from worker.plugins import PluginRegistry
+
+    definition = PluginRegistry(os.environ.get("MILLRACE_PLUGIN_PATH", "")).connector(name).config_def
+    for key in definition.keys.values():
+        default = "required" if key.required else f"default {key.default}"
+        print(f"{key.name}  ({key.type.lower()}{', ' + key.unit if key.unit else ''}; {default})\n    {key.doc}\n")
+    return 0

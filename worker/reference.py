@@ -1,0 +1,89 @@
+"""The option and metric reference: pages of ``docs/reference`` made from the declarations alone."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from connectors.options import ConfigDef, ConfigKey, ConfigType, java_string
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_NOTE = "<!-- Made by `./millrace docs` from the declarations in the code; do not edit. -->\n"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _default(key: ConfigKey) -> str:
+    if key.required:
+        return "**required**"
+    if key.default is None:
+        return "not set"
+    if key.type is ConfigType.PASSWORD:
+        return "hidden"
+    text = ",".join(map(java_string, key.default)) if isinstance(key.default, list | tuple) else java_string(key.default)
+    return f"`{text}`" if text else "empty"
+
+
+def table(definition: ConfigDef) -> str:
+    """The options of ``definition`` as Markdown tables, one for each group."""
+    keys = [key for key in definition.keys.values() if not key.internal]
+    parts: list[str] = []
+    for group in dict.fromkeys(key.group for key in keys):
+        if group is not None:
+            parts.append(f"\n### {group}\n")
+        parts.append("| property | type | default | importance | what it does |\n|---|---|---|---|---|")
+        for key in keys:
+            if key.group != group:
+                continue
+            kind = key.type.lower() + (f", {key.unit}" if key.unit else "")
+            extra = f" Example: `{_cell(key.example)}`." if key.example else ""
+            also = f" Also accepted as: {', '.join(f'`{alias}`' for alias in key.aliases)}." if key.aliases else ""
+            parts.append(f"| `{key.name}` | {kind} | {_cell(_default(key))} | {key.importance.lower()} "
+                         f"| {_cell(key.doc)}{extra}{also} |")
+    return "\n".join(parts) + "\n"
+
+
+def _page(title: str, intro: str, definition: ConfigDef) -> str:
+    return f"# {title}\n{_NOTE}\n{intro}\n\n{table(definition)}"
+
+
+def _sections(title: str, intro: str, definitions: Mapping[str, tuple[tuple[str, ...], ConfigDef]]) -> str:
+    parts = [f"# {title}\n{_NOTE}\n{intro}\n"]
+    for name, (aliases, definition) in definitions.items():
+        also = f"\nAlso accepted: {', '.join(f'`{alias}`' for alias in aliases)}.\n" if aliases else ""
+        body = table(definition) if definition.keys else "No options.\n"
+        parts.append(f"## {name}\n{also}\n{body}")
+    return "\n".join(parts)
+
+
+def pages() -> dict[str, str]:
+    """All pages: file name below ``docs/reference`` -> text."""
+    from worker.config import WORKER_CONFIG
+    from worker.metrics.reference import render as metrics_page
+    from worker.plugins import PluginRegistry
+    from worker.source_config import SOURCE_CONFIG
+
+    registry = PluginRegistry("")
+    result = {
+        "worker.md": _page("Worker properties", "The property file of `millrace worker`. Names and defaults are Kafka "
+                           "Connect's where it has the property; how they differ is in [connect-compatibility.md]"
+                           "(../connect-compatibility.md).", WORKER_CONFIG),
+        "connectors/common.md": _page("Options of every source connector", "What a connector configuration may hold beside the "
+                                      "connector's own options.", SOURCE_CONFIG),
+        "metrics.md": metrics_page(),
+    }
+    for name, connector in registry.builtin_connectors().items():
+        also = f"\n\nAlso accepted as `connector.class`: {', '.join(f'`{alias}`' for alias in connector.aliases)}."
+        result[f"connectors/{name}.md"] = _page(
+            f"Options of the {name} connector",
+            f"`connector.class`: `{connector.__module__}.{connector.__qualname__}`.{also if connector.aliases else ''}\n\n"
+            "The options that all connectors share are in [common.md](common.md).", connector.config_def)
+    result["converters.md"] = _sections(
+        "Converters", "Options are given with the prefix `key.converter.`, `value.converter.` or `header.converter.`.",
+        registry.converter_definitions())
+    result["transforms.md"] = _sections(
+        "Transforms and predicates", "Options are given with the prefix `transforms.ALIAS.` or `predicates.ALIAS.`.",
+        registry.transform_definitions())
+    return result
