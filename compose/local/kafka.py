@@ -19,10 +19,11 @@ from compose.local.java import Java, find_java
 from compose.local.jvm import FAST_START, Heap, java_command, write_log4j, write_properties
 from compose.local.ports import LOOPBACK, free_ports
 from compose.local.resolver import Resolver
-from compose.local.service import Managed, Service
+from compose.local.service import Managed, Service, wait_until
 
 DEFAULT_PORT = 9092
 _METADATA = 3  # the API key of Kafka's Metadata request
+_METADATA_LIMIT = 1 << 20  # bytes; more than that did not come from a broker
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,21 +35,43 @@ class Ports:
     controller: int
 
 
-def live_brokers(port: int, host: str = LOOPBACK, timeout: float = 1.0) -> int:
-    """How many brokers the broker on that port knows to be alive; 0 when it does not answer like Kafka.
+def known_brokers(port: int, host: str = LOOPBACK, timeout: float = 1.0) -> frozenset[int]:
+    """Node ids of the brokers that the broker on that port knows to be alive; empty when it does not answer like Kafka.
 
-    Speaks Kafka's Metadata request (version 1) over a plaintext listener. Blocks at most a few times `timeout` seconds.
+    Speaks Kafka's Metadata request (version 1) over a plaintext listener. Blocks for a few times `timeout` seconds at most.
     """
     client = b"millrace-stack"
-    # size, then: api key, version, correlation id, client id, and an empty list of topics
+    # api key, version, correlation id, client id, and an empty list of topics
     request = struct.pack(">hhih", _METADATA, 1, 7, len(client)) + client + struct.pack(">i", 0)
     try:
         with socket.create_connection((host, port), timeout=timeout) as connection:
             connection.sendall(struct.pack(">i", len(request)) + request)
-            size, correlation, brokers = struct.unpack(">iii", _read_exactly(connection, 12))
-            return brokers if correlation == 7 and size >= 8 else 0
-    except (OSError, EOFError):
-        return 0
+            (size,) = struct.unpack(">i", _read_exactly(connection, 4))
+            if not 8 <= size <= _METADATA_LIMIT:
+                return frozenset()
+            return _parse_brokers(_read_exactly(connection, size))
+    except (OSError, EOFError, struct.error):
+        return frozenset()
+
+
+def _parse_brokers(answer: bytes) -> frozenset[int]:
+    correlation, count = struct.unpack_from(">ii", answer)
+    if correlation != 7:
+        return frozenset()
+    ids: set[int] = set()
+    at = 8
+    for _ in range(count):
+        node, host_size = struct.unpack_from(">ih", answer, at)
+        at += 6 + host_size + 4
+        (rack_size,) = struct.unpack_from(">h", answer, at)
+        at += 2 + max(0, rack_size)
+        ids.add(node)
+    return frozenset(ids)
+
+
+def live_brokers(port: int, host: str = LOOPBACK, timeout: float = 1.0) -> int:
+    """How many brokers the broker on that port knows to be alive; 0 when it does not answer like Kafka."""
+    return len(known_brokers(port, host, timeout))
 
 
 def _read_exactly(connection: socket.socket, size: int) -> bytes:
@@ -111,6 +134,10 @@ def broker_properties(node: int, ports: list[Ports], data: Path, extra: Mapping[
         "num.io.threads": "4",
         **extra,
     }
+
+
+def _knows_itself(port: int, node_id: int) -> bool:
+    return node_id in known_brokers(port)
 
 
 @dataclass(slots=True)
@@ -206,11 +233,20 @@ class KafkaCluster:
                 broker.service.launch()
             for broker in started:
                 broker.service.wait_ready()
+            if not wait_until(self.complete, self.start_timeout):
+                raise StackError(
+                    f"the Kafka brokers {self.bootstrap} run, but did not all find each other within "
+                    f"{self.start_timeout:g} s; see the logs in {self.state_dir}"
+                )
         except BaseException:
             for broker in started:
                 broker.kill()
             raise
         return self
+
+    def complete(self) -> bool:
+        """Whether every broker knows all brokers."""
+        return all(live_brokers(broker.ports.broker) >= self.count for broker in self._brokers)
 
     def stop(self, timeout: float = 10.0) -> None:
         """Shut all brokers down at the same time and wait; those that have not ended after `timeout` seconds are killed."""
@@ -261,7 +297,7 @@ class KafkaCluster:
                 name=f"Kafka broker {node + 1} (port {ports[node].client})",
                 command=java_command(java, jars, "kafka.Kafka", [str(config)], self.heap, options),
                 log_path=folder / "kafka.log",
-                ready=partial(self._ready, ports[node].broker),
+                ready=partial(_knows_itself, ports[node].broker, node + 1),
                 detached=self.detached,
                 start_timeout=self.start_timeout,
             )
@@ -274,9 +310,6 @@ class KafkaCluster:
                 raise StackError(f"Kafka's storage in {folder / 'data'} could not be formatted:\n{text}")
         self._brokers = brokers
         return self.brokers
-
-    def _ready(self, port: int) -> bool:
-        return live_brokers(port) >= self.count
 
     def _choose_ports(self) -> list[Ports]:
         count = self.count

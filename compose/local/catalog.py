@@ -1,0 +1,160 @@
+"""The services that `up` can start, each built on the handle of its own module."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from compose.local import connect, prometheus, registry
+from compose.local.connect import JavaConnect
+from compose.local.console import Say
+from compose.local.errors import StackError
+from compose.local.kafka import DEFAULT_PORT as KAFKA_PORT
+from compose.local.kafka import KafkaCluster, Ports
+from compose.local.ports import LOOPBACK, is_free
+from compose.local.prometheus import Prometheus
+from compose.local.registry import SchemaRegistry
+from compose.local.service import Service
+from compose.local.state import Entry
+
+WORKER_PORT = connect.DEFAULT_PORT
+_RULES = Path(__file__).parents[1] / "prometheus" / "alerts.yml"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One process of a service, prepared but not necessarily running.
+
+    Attributes:
+        name: Its name within the service.
+        service: The process.
+        address: Where clients find it.
+        port: Port that must accept connections while it is well.
+        ports: All its ports, by what they are for.
+    """
+
+    name: str
+    service: Service
+    address: str
+    port: int
+    ports: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked of a service when it is built.
+
+    Attributes:
+        home: The stack's folder.
+        brokers: Number of Kafka brokers asked for; None for as many as run, else one.
+        previous: What is recorded of this service, by part: its ports are used again.
+        addresses: Addresses of the services it needs, by their names.
+        say: Where progress lines go.
+    """
+
+    home: Path
+    brokers: int | None
+    previous: Mapping[str, Entry]
+    addresses: Mapping[str, str]
+    say: Say
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A service that `up` can start.
+
+    Attributes:
+        name: How the command line calls it.
+        summary: One line for people.
+        build: Prepares its parts; detached, so that they outlive the command.
+        needs: Services that must run first.
+    """
+
+    name: str
+    summary: str
+    build: Callable[[Request], Sequence[Part]]
+    needs: tuple[str, ...] = ()
+
+
+def _kafka(request: Request) -> Sequence[Part]:
+    previous = [request.previous[name] for name in sorted(request.previous)]
+    count = request.brokers or len(previous) or 1
+    living = [entry for entry in previous if entry.alive]
+    if living and count != len(previous):
+        raise StackError(
+            f"Kafka runs with {len(previous)} broker(s), not {count}; stop it first: millrace down kafka. "
+            "Each number of brokers has its own data"
+        )
+    ports = [Ports(**entry.ports) for entry in previous] if count == len(previous) else []
+    if not living and not all(is_free(each) for entry in previous for each in entry.ports.values()):
+        ports = []
+    folder = request.home / ("kafka" if count == 1 else f"kafka-{count}")
+    cluster = KafkaCluster(folder, count=count, ports=ports, detached=True, say=request.say)
+    brokers = cluster.prepare()
+    if not ports and brokers[0].ports.client != KAFKA_PORT:
+        request.say(f"port {KAFKA_PORT} is taken by another program, Kafka uses {brokers[0].ports.client}")
+    return [
+        Part(
+            f"broker-{broker.node + 1}",
+            broker.service,
+            broker.address,
+            broker.ports.client,
+            {"client": broker.ports.client, "broker": broker.ports.broker, "controller": broker.ports.controller},
+        )
+        for broker in brokers
+    ]
+
+
+def _port(request: Request, default: int) -> int:
+    """The port the service had, else its default."""
+    return next((entry.port for entry in request.previous.values()), default)
+
+
+def _single(service: Service, address: str, port: int | None) -> Sequence[Part]:
+    if port is None:
+        raise StackError(f"{service.name} has no port")  # cannot be: preparing the service chose one
+    return [Part("server", service, address, port, {"http": port})]
+
+
+def _registry(request: Request) -> Sequence[Part]:
+    server = SchemaRegistry(
+        request.home / "registry", port=_port(request, registry.DEFAULT_PORT), detached=True, say=request.say
+    )
+    return _single(server.service, server.url, server.port)
+
+
+def _prometheus(request: Request) -> Sequence[Part]:
+    server = Prometheus(
+        request.home / "prometheus",
+        targets=[f"{LOOPBACK}:{WORKER_PORT}"],
+        rules=[_RULES],
+        interval=5.0,
+        port=_port(request, prometheus.DEFAULT_PORT),
+        detached=True,
+        say=request.say,
+    )
+    return _single(server.service, server.url, server.port)
+
+
+def _java_connect(request: Request) -> Sequence[Part]:
+    bootstrap = request.addresses["kafka"]
+    worker = JavaConnect(
+        request.home / "java-connect",
+        bootstrap=bootstrap,
+        # One beside Millrace's own worker, which has the default port.
+        port=_port(request, WORKER_PORT + 1),
+        replication=min(3, len(bootstrap.split(","))),
+        detached=True,
+        say=request.say,
+    )
+    return _single(worker.service, worker.url, worker.port)
+
+
+OFFERS: Mapping[str, Offer] = {
+    offer.name: offer
+    for offer in (
+        Offer("kafka", "Kafka in KRaft mode, one broker or several (--brokers)", _kafka),
+        Offer("registry", "schema registry with Confluent's API (Apicurio)", _registry),
+        Offer("prometheus", "Prometheus that scrapes a worker on its default port, with the alert rules", _prometheus),
+        Offer("java-connect", "the Java Kafka Connect worker, to compare with", _java_connect, ("kafka",)),
+    )
+}

@@ -1,0 +1,136 @@
+"""What the detached stack has started, kept in a file so that a later command finds it again."""
+
+import contextlib
+import fcntl
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from compose.local.console import Say, silent
+from compose.local.errors import StackError
+from compose.local.identity import same_process
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One process of the stack.
+
+    Attributes:
+        service: Service it belongs to, for instance `kafka`.
+        part: Its name within the service, for instance `broker-1`.
+        pid: Process number.
+        mark: Start mark, see `identity.start_mark`: the number alone may belong to another process by now.
+        address: Where clients find it.
+        port: Port that must accept connections while it is well.
+        ports: All its ports, by what they are for.
+        log: Log file.
+        started: Seconds since 1970.
+    """
+
+    service: str
+    part: str
+    pid: int
+    mark: str
+    address: str
+    port: int
+    ports: dict[str, int]
+    log: str
+    started: float = field(default_factory=time.time)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process still runs; a later process with the same number does not count."""
+        return same_process(self.pid, self.mark)
+
+
+@dataclass(frozen=True, slots=True)
+class StateFile:
+    """The entries of one stack, in order of their start, in `stack.json`.
+
+    Attributes:
+        folder: The stack's home; services keep their data in folders beside the file.
+    """
+
+    folder: Path
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self.folder / "stack.json"
+
+    def load(self) -> list[Entry]:
+        """All entries; none when nothing was ever started.
+
+        Raises:
+            StackError: The file cannot be understood.
+        """
+        try:
+            text = self.path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise StackError(f"{self.path} cannot be read: {error}") from error
+        try:
+            content = json.loads(text)
+            if content["format"] != _FORMAT:
+                raise StackError(f"{self.path} was written by another version of Millrace; stop the stack with that one")
+            return [Entry(**entry) for entry in content["entries"]]
+        except (ValueError, KeyError, TypeError) as error:
+            raise StackError(
+                f"{self.path} is damaged ({error!r}); remove it, and end by hand the processes whose folders are in {self.folder}"
+            ) from error
+
+    def save(self, entries: list[Entry]) -> None:
+        """Replace the file as a whole."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        content = {"format": _FORMAT, "entries": [asdict(entry) for entry in entries]}
+        handle, temporary = tempfile.mkstemp(prefix=".stack-", dir=self.folder)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as out:
+                json.dump(content, out, indent=2)
+                out.write("\n")
+            Path(temporary).replace(self.path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+
+    def put(self, entry: Entry) -> None:
+        """Add the entry, in place of an earlier one of the same part."""
+        others = [each for each in self.load() if (each.service, each.part) != (entry.service, entry.part)]
+        self.save([*others, entry])
+
+    def remove(self, entry: Entry) -> None:
+        """Drop the entry."""
+        self.save([each for each in self.load() if each != entry])
+
+    @contextlib.contextmanager
+    def locked(self, say: Say = silent, timeout: float = 600.0) -> Iterator[None]:
+        """Keep other commands from changing the stack at the same time; waits at most `timeout` seconds for them.
+
+        Raises:
+            StackError: Another command held the lock all that time.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / "stack.lock").open("w", encoding="utf-8") as lock:
+            deadline, told = time.monotonic() + timeout, False
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() >= deadline:
+                        raise StackError(
+                            f"another command has been changing the stack in {self.folder} for {timeout:g} s; end it first"
+                        ) from None
+                    if not told:
+                        say(f"another command is changing the stack in {self.folder}, waiting for it")
+                        told = True
+                    time.sleep(0.1)
+            # Released with the file: services start with closed files, so none inherits the lock.
+            yield

@@ -1,0 +1,257 @@
+"""Who is in the cluster: Kafka's group protocol, carried by Faust.
+
+Each worker's metadata travels in its JoinGroup request; the member that Kafka made the group's leader sees them all and
+hands the whole list to everybody in the assignment. The single partition of the group's one small topic goes to the worker
+that leads the cluster, so ``app.is_leader()`` tells it too. Faust runs the consumer in a thread of its own: what is called
+there is marked, and reaches the control process's loop by ``call_soon_threadsafe``.
+
+Faust's protocol is eager, but tasks are not tied to partitions: nothing stops for a rebalance.
+"""
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
+from faust.assignor.leader_assignor import LeaderAssignor
+from faust.assignor.partition_assignor import PartitionAssignor
+from faust.transport.drivers import aiokafka as driver
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+_log = logging.getLogger(__name__)
+
+#: Version of the metadata's layout; a worker with another one is still a member, unknown fields are ignored.
+_VERSION: Final = 1
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """One live worker process, as it describes itself.
+
+    Attributes:
+        worker_id: ``host:port`` of its REST listener, as in statuses.
+        url: base address of its REST listener.
+        incarnation: differs for every start of the process.
+        started_ms: when the process started, milliseconds since the epoch.
+        capacity: relative room for tasks (the number of its task hosts).
+        labels: ``node.labels``.
+        draining: it hands its work over and gets none.
+        leading: it was the cluster's leader when it joined.
+    """
+
+    worker_id: str
+    url: str
+    incarnation: str
+    started_ms: int = 0
+    capacity: int = 1
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    draining: bool = False
+    leading: bool = False
+
+
+class Roster(msgspec.Struct, frozen=True):
+    """What the group's leader tells everybody: all live workers, and which of them leads."""
+
+    members: list[Member]
+    leader: str  # an incarnation
+
+
+class View(msgspec.Struct, frozen=True):
+    """One generation of the group as this worker sees it.
+
+    Attributes:
+        generation: Kafka's generation number.
+        members: live workers by worker id.
+        leader: the leading worker.
+    """
+
+    generation: int
+    members: dict[str, Member]
+    leader: Member
+
+
+def choose_leader(members: Sequence[Member]) -> Member:
+    """The worker that leads: the one that does already, otherwise the one that has been up longest; a draining one last."""
+    return min(members, key=lambda member: (member.draining, not member.leading, member.started_ms, member.incarnation))
+
+
+def newest(members: Sequence[Member]) -> dict[str, Member]:
+    """Members by worker id; of two with one address only the newest process can be alive (it has the port)."""
+    result: dict[str, Member] = {}
+    for member in sorted(members, key=lambda member: (member.started_ms, member.incarnation)):
+        result[member.worker_id] = member
+    return result
+
+
+class Contact:
+    """When Kafka last confirmed this worker's membership; written by the consumer's thread, read by the loop.
+
+    ``confirmed`` is the monotonic time at which the last confirmed request was *sent*, so that the broker counts from later.
+    """
+
+    def __init__(self) -> None:
+        self.confirmed = 0.0
+        self.joined = False
+
+    def age(self) -> float:
+        """Seconds since the last confirmation."""
+        return time.monotonic() - self.confirmed
+
+
+class Membership:
+    """This worker's place in the group: its own metadata, and each new view.
+
+    Args:
+        describe: gives this worker's current metadata (called in the consumer's thread).
+        deliver: called on the loop with every new view.
+        loop: the control process's loop.
+        topic: the group's topic.
+    """
+
+    def __init__(self, describe: Callable[[], Member], deliver: Callable[[View], None], loop: asyncio.AbstractEventLoop,
+                 topic: str) -> None:
+        self.describe = describe
+        self.topic = topic
+        self.contact = Contact()
+        self._deliver = deliver
+        self._loop = loop
+        self._thread: _ConsumerThread | None = None
+
+    def attach(self, thread: _ConsumerThread) -> None:
+        """Called by the consumer's thread once it has its consumer."""
+        self._thread = thread
+
+    def delivered(self, roster: Roster) -> None:
+        """A new generation's roster (called in the consumer's thread)."""
+        leader = next((member for member in roster.members if member.incarnation == roster.leader), None)
+        if leader is None or self._thread is None:
+            return
+        view = View(self._thread.generation(), newest(roster.members), leader)
+        self._loop.call_soon_threadsafe(self._deliver, view)
+
+    def rejoin(self) -> None:
+        """Join again with changed metadata; all workers see it within a heartbeat interval. Does not block."""
+        if self._thread is not None:
+            self._thread.rejoin()
+
+
+def shell_classes(membership: Membership) -> tuple[type[PartitionAssignor], type[LeaderAssignor], type[driver.Transport]]:
+    """The classes to give to a Faust app, bound to ``membership`` (Faust makes the instances itself)."""
+
+    class Assignor(PartitionAssignor):  # type: ignore[misc]  # faust has no types
+        """Sees every member's metadata on the group's leader and gives all of it to each member."""
+
+        @property
+        def name(self) -> str:
+            return "millrace"
+
+        @property
+        def version(self) -> int:
+            return _VERSION
+
+        def metadata(self, topics: set[str]) -> ConsumerProtocolMemberMetadata:
+            return ConsumerProtocolMemberMetadata(
+                _VERSION, sorted(topics), msgspec.json.encode(membership.describe()))
+
+        def assign(self, cluster: Any, member_metadata: Mapping[str, Any]) -> dict[str, ConsumerProtocolMemberAssignment]:
+            del cluster
+            members = {
+                member_id: msgspec.json.decode(metadata.user_data, type=Member)
+                for member_id, metadata in member_metadata.items()
+            }
+            alive = newest(list(members.values()))
+            leader = choose_leader(list(alive.values()))
+            roster = msgspec.json.encode(Roster(list(alive.values()), leader.incarnation))
+            return {
+                member_id: ConsumerProtocolMemberAssignment(
+                    _VERSION, [(membership.topic, [0])] if member.incarnation == leader.incarnation else [], roster)
+                for member_id, member in members.items()
+            }
+
+        def on_assignment(self, assignment: ConsumerProtocolMemberAssignment) -> None:
+            membership.delivered(msgspec.json.decode(assignment.user_data, type=Roster))
+
+    class Leader(LeaderAssignor):  # type: ignore[misc]
+        """The leader holds the group's one partition."""
+
+        @property
+        def _leader_topic_name(self) -> str:
+            return membership.topic
+
+    class Consumer(driver.Consumer):  # type: ignore[misc]
+        """Faust's consumer with a thread that reports heartbeats."""
+
+        def _new_consumer_thread(self) -> _ConsumerThread:
+            thread = _ConsumerThread(self, loop=self.loop, beacon=self.beacon)
+            thread.membership = membership
+            return thread
+
+    class Transport(driver.Transport):  # type: ignore[misc]
+        """Faust's transport with that consumer."""
+
+    Transport.Consumer = Consumer
+    return Assignor, Leader, Transport
+
+
+class _ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
+    """The thread that holds the group membership; notes every answer that proves Kafka still counts this worker in."""
+
+    membership: Membership
+
+    async def on_start(self) -> None:
+        await super().on_start()
+        coordinator = self._consumer._coordinator  # noqa: SLF001 - aiokafka has no public hook for heartbeats
+        contact = self.membership.contact
+        heartbeat, join = coordinator._do_heartbeat, coordinator._do_rejoin_group  # noqa: SLF001
+
+        async def do_heartbeat() -> bool:
+            sent = time.monotonic()
+            alive: bool = await heartbeat()
+            if alive:
+                contact.confirmed = sent
+            return alive
+
+        async def do_rejoin_group(subscription: Any) -> bool:
+            contact.joined = False
+            probing = asyncio.create_task(self._probe(coordinator), name="membership-probe")
+            try:
+                joined: bool = await join(subscription)
+            finally:
+                probing.cancel()
+            if joined:
+                contact.confirmed = time.monotonic()
+                contact.joined = True
+            return joined
+
+        coordinator._do_heartbeat = do_heartbeat  # noqa: SLF001
+        coordinator._do_rejoin_group = do_rejoin_group  # noqa: SLF001
+        self.membership.attach(self)
+
+    async def _probe(self, coordinator: Any) -> None:
+        """No heartbeats are sent while a JoinGroup waits for a dead member's session to end: ask for metadata instead."""
+        contact = self.membership.contact
+        client = coordinator._client  # noqa: SLF001
+        while True:
+            sent = time.monotonic()
+            try:
+                answered = await asyncio.wait_for(client.force_metadata_update(), 2)
+            except (TimeoutError, OSError):
+                answered = False
+            # A worker that was counted out while it was cut off must not come to life by a probe alone.
+            if answered and coordinator.generation > 0:
+                contact.confirmed = sent
+            await asyncio.sleep(1)
+
+    def generation(self) -> int:
+        """Kafka's generation number of the group, as of now."""
+        number: int = self._consumer._coordinator.generation  # noqa: SLF001
+        return number
+
+    def rejoin(self) -> None:
+        """Ask the coordinator to join again; safe from any thread."""
+        coordinator = self._consumer._coordinator  # noqa: SLF001
+        self.thread_loop.call_soon_threadsafe(coordinator.request_rejoin)

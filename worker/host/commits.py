@@ -1,0 +1,105 @@
+"""Which offsets may be committed: for each source partition, those of the acknowledged prefix.
+
+The unit of acknowledgement is what one poll gave for one source partition; a slow Kafka partition therefore holds back only
+the source partitions whose records wait for it. Nothing is kept per record.
+"""
+from __future__ import annotations
+
+import json
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from connectors.api import Position
+
+#: What was last committed or is to be: (source partition, source offset or None to delete).
+Committable = tuple["Position", "Position | None"]
+
+
+class Unit:
+    """One poll's share of the work: acknowledged when everything that was held for it is released.
+
+    Args:
+        positions: (key, partition, offset) of each source partition it moves, its last offset only.
+        timestamp: of its last record, milliseconds since the epoch; None if unknown.
+    """
+
+    __slots__ = ("bytes", "done", "failed", "held", "positions", "rows", "timestamp")
+
+    def __init__(self, positions: Sequence[tuple[object, Position, Position | None]] = (), timestamp: int | None = None) -> None:
+        self.positions = positions
+        self.timestamp = timestamp
+        #: Chunks that hold records of it, and one for its maker until all of its records are in a chunk.
+        self.held = 1
+        self.rows = 0
+        self.bytes = 0
+        self.done: Callable[[Unit], None] | None = None
+        self.failed = False
+
+    def release(self) -> None:
+        """One holder is finished; calls ``done`` when it was the last."""
+        self.held -= 1
+        if self.held == 0 and self.done is not None:
+            self.done(self)
+
+
+def position_key(partition: Position) -> object:
+    """A hashable value that is equal for equal source partitions."""
+    if len(partition) == 1:
+        (item,) = partition.items()
+        if isinstance(item[1], str):
+            return item
+    return json.dumps(partition, sort_keys=True, separators=(",", ":"), default=str)
+
+
+class Ledger:
+    """The units of one task in order, and the offsets that follow from their acknowledgements.
+
+    Adding and acknowledging cost O(source partitions in the unit).
+    """
+
+    def __init__(self) -> None:
+        self._queues: dict[object, deque[tuple[Unit, Position, Position | None]]] = {}
+        self._ready: dict[object, Committable] = {}
+        self._retry: dict[object, Committable] = {}
+        self.open = 0
+
+    def add(self, unit: Unit) -> None:
+        """Append ``unit``; its maker must ``release`` it once all of its records are handed over."""
+        unit.done = self._acknowledged
+        self.open += 1
+        for key, partition, offset in unit.positions:
+            queue = self._queues.get(key)
+            if queue is None:
+                queue = self._queues[key] = deque()
+            queue.append((unit, partition, offset))
+
+    def _acknowledged(self, unit: Unit) -> None:
+        self.open -= 1
+        if unit.failed:
+            return
+        for key, _, _ in unit.positions:
+            queue = self._queues.get(key)
+            while queue and queue[0][0].held == 0 and not queue[0][0].failed:
+                _, partition, offset = queue.popleft()
+                self._ready[key] = (partition, offset)
+            if queue is not None and not queue:
+                del self._queues[key]
+
+    def take(self) -> list[Committable]:
+        """What may be committed now and was not yet taken (or was given back): each source partition once."""
+        taken = {**self._retry, **self._ready}
+        self._retry, self._ready = {}, {}
+        return list(taken.values())
+
+    def give_back(self, offsets: Iterable[Committable]) -> None:
+        """Offsets whose commit failed: they are taken again, unless newer ones have become ready since."""
+        for partition, offset in offsets:
+            self._retry[position_key(partition)] = (partition, offset)
+
+    @property
+    def dirty(self) -> bool:
+        """Whether ``take`` would give something."""
+        return bool(self._ready or self._retry)

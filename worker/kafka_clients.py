@@ -1,0 +1,333 @@
+"""Java client property names -> aiokafka arguments: one table as data, and what has to be computed from several of them.
+
+Operators bring the property files of Kafka Connect; this module says what each client property means here. A property that
+is not known gives a warning that names it; one that is known but has no counterpart in aiokafka (buffers of the JVM client,
+serializers ...) is mapped to nothing.
+"""
+from __future__ import annotations
+
+import logging
+import os
+import re
+import ssl
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.errors import ConfigInvalid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+log = logging.getLogger(__name__)
+
+
+def _integer(name: str, text: str) -> int:
+    try:
+        return int(text.strip())
+    except ValueError:
+        raise ConfigInvalid(f"Invalid value {text} for configuration {name}: Not a number of type INT") from None
+
+
+def _boolean(name: str, text: str) -> bool:
+    lowered = text.strip().lower()
+    if lowered not in {"true", "false"}:
+        raise ConfigInvalid(f"Invalid value {text} for configuration {name}: Expected value to be either true or false")
+    return lowered == "true"
+
+
+def _string(name: str, text: str) -> str:
+    del name
+    return text.strip()
+
+
+def _servers(name: str, text: str) -> list[str]:
+    servers = [item.strip() for item in text.split(",") if item.strip()]
+    if not servers:
+        raise ConfigInvalid(f"No bootstrap urls given in {name}")
+    return servers
+
+
+def _acks(name: str, text: str) -> int | str:
+    value = text.strip().lower()
+    if value in {"all", "-1"}:
+        return "all"
+    if value in {"0", "1"}:
+        return int(value)
+    raise ConfigInvalid(f"Invalid value {text} for configuration {name}: String must be one of: all, -1, 0, 1")
+
+
+def _compression(name: str, text: str) -> str | None:
+    value = text.strip().lower()
+    if value == "none":
+        return None
+    if value in {"gzip", "snappy", "lz4", "zstd"}:
+        return value
+    raise ConfigInvalid(f"Invalid value {text} for configuration {name}: String must be one of: none, gzip, snappy, lz4, zstd")
+
+
+def _protocol(name: str, text: str) -> str:
+    value = text.strip().upper()
+    if value in {"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"}:
+        return value
+    raise ConfigInvalid(f"Invalid value {text} for configuration {name}: String must be one of (case insensitive): "
+                        "SASL_SSL, PLAINTEXT, SSL, SASL_PLAINTEXT")
+
+
+_ANY: Final = frozenset({"producer", "consumer", "admin"})
+_P: Final = frozenset({"producer"})
+_C: Final = frozenset({"consumer"})
+_PC: Final = frozenset({"producer", "consumer"})
+
+#: Java property -> (kinds of clients, aiokafka argument, parser).
+TABLE: Final[Mapping[str, tuple[frozenset[str], str, Callable[[str, str], Any]]]] = {
+    "bootstrap.servers": (_ANY, "bootstrap_servers", _servers),
+    "client.id": (_ANY, "client_id", _string),
+    "metadata.max.age.ms": (_ANY, "metadata_max_age_ms", _integer),
+    "request.timeout.ms": (_ANY, "request_timeout_ms", _integer),
+    "retry.backoff.ms": (_ANY, "retry_backoff_ms", _integer),
+    "connections.max.idle.ms": (_ANY, "connections_max_idle_ms", _integer),
+    "security.protocol": (_ANY, "security_protocol", _protocol),
+    "sasl.mechanism": (_ANY, "sasl_mechanism", _string),
+    "sasl.kerberos.service.name": (_ANY, "sasl_kerberos_service_name", _string),
+    "acks": (_P, "acks", _acks),
+    "batch.size": (_P, "max_batch_size", _integer),
+    "linger.ms": (_P, "linger_ms", _integer),
+    "max.request.size": (_P, "max_request_size", _integer),
+    "compression.type": (_P, "compression_type", _compression),
+    "enable.idempotence": (_P, "enable_idempotence", _boolean),
+    "transaction.timeout.ms": (_P, "transaction_timeout_ms", _integer),
+    "transactional.id": (_P, "transactional_id", _string),
+    "group.id": (_C, "group_id", _string),
+    "group.instance.id": (_C, "group_instance_id", _string),
+    "auto.offset.reset": (_C, "auto_offset_reset", _string),
+    "enable.auto.commit": (_C, "enable_auto_commit", _boolean),
+    "auto.commit.interval.ms": (_C, "auto_commit_interval_ms", _integer),
+    "fetch.min.bytes": (_C, "fetch_min_bytes", _integer),
+    "fetch.max.bytes": (_C, "fetch_max_bytes", _integer),
+    "fetch.max.wait.ms": (_C, "fetch_max_wait_ms", _integer),
+    "max.partition.fetch.bytes": (_C, "max_partition_fetch_bytes", _integer),
+    "max.poll.records": (_C, "max_poll_records", _integer),
+    "max.poll.interval.ms": (_C, "max_poll_interval_ms", _integer),
+    "session.timeout.ms": (_C, "session_timeout_ms", _integer),
+    "heartbeat.interval.ms": (_C, "heartbeat_interval_ms", _integer),
+    "check.crcs": (_C, "check_crcs", _boolean),
+    "exclude.internal.topics": (_C, "exclude_internal_topics", _boolean),
+    "isolation.level": (_C, "isolation_level", _string),
+}
+
+#: Properties that are read together to make an SSL context or credentials.
+_COMPUTED: Final = frozenset({
+    "sasl.jaas.config", "ssl.truststore.location", "ssl.truststore.type", "ssl.truststore.certificates",
+    "ssl.truststore.password", "ssl.keystore.location", "ssl.keystore.type", "ssl.keystore.certificate.chain",
+    "ssl.keystore.key", "ssl.keystore.password", "ssl.key.password", "ssl.endpoint.identification.algorithm",
+    "ssl.cipher.suites",
+})
+
+#: Known properties of the Java clients without a counterpart: their effect does not exist here or is the runtime's own matter
+#: (deliveries are retried for ever, one request in flight per partition keeps the order, rows and bytes bound the buffer).
+MEANINGLESS: Final = frozenset({
+    "allow.auto.create.topics", "auto.include.jmx.reporter", "buffer.memory", "client.dns.lookup", "client.rack",
+    "compression.gzip.level", "compression.lz4.level", "compression.zstd.level", "default.api.timeout.ms",
+    "delivery.timeout.ms", "enable.metrics.push", "group.protocol", "group.remote.assignor", "key.deserializer",
+    "key.serializer", "max.block.ms", "max.in.flight.requests.per.connection", "metadata.max.idle.ms",
+    "metadata.recovery.rebootstrap.trigger.ms", "metadata.recovery.strategy", "metric.reporters", "metrics.num.samples",
+    "metrics.recording.level", "metrics.sample.window.ms", "partition.assignment.strategy",
+    "partitioner.adaptive.partitioning.enable", "partitioner.availability.timeout.ms", "partitioner.ignore.keys",
+    "receive.buffer.bytes", "reconnect.backoff.max.ms", "reconnect.backoff.ms", "retries", "retry.backoff.max.ms",
+    "sasl.kerberos.kinit.cmd", "sasl.kerberos.min.time.before.relogin", "sasl.kerberos.ticket.renew.jitter",
+    "sasl.kerberos.ticket.renew.window.factor", "sasl.login.refresh.buffer.seconds",
+    "sasl.login.refresh.min.period.seconds", "sasl.login.refresh.window.factor", "sasl.login.refresh.window.jitter",
+    "security.providers", "send.buffer.bytes", "share.acknowledgement.mode", "socket.connection.setup.timeout.max.ms",
+    "socket.connection.setup.timeout.ms", "ssl.enabled.protocols", "ssl.keymanager.algorithm", "ssl.protocol",
+    "ssl.provider", "ssl.secure.random.implementation", "ssl.trustmanager.algorithm", "throw.on.fetch.stable.offset.unsupported",
+    "transaction.two.phase.commit.enable", "value.deserializer", "value.serializer",
+})
+
+#: Prefixes that belong to security: they travel together when one set of clients inherits from another.
+SECURITY_PREFIXES: Final = ("security.", "sasl.", "ssl.")
+
+_JAAS_OPTION: Final = re.compile(r"""([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;]+))""")
+
+
+@dataclass(frozen=True, slots=True)
+class ClientArguments:
+    """What to give to an aiokafka client.
+
+    Attributes:
+        arguments: keyword arguments of ``AIOKafkaProducer``, ``AIOKafkaConsumer`` or ``AIOKafkaAdminClient``.
+        warnings: one sentence for each property that has no effect though its author meant one.
+    """
+
+    arguments: dict[str, Any]
+    warnings: list[str]
+
+
+def client_arguments(properties: Mapping[str, str], kind: str) -> ClientArguments:
+    """Map Java client ``properties`` for a client of ``kind`` (``producer``, ``consumer``, ``admin``).
+
+    Reads PEM files if TLS is configured, so it blocks for as long as a small file takes.
+
+    Raises:
+        ConfigInvalid: a value is not of its type, a key store is not PEM, or credentials can't be read.
+    """
+    arguments: dict[str, Any] = {}
+    warnings: list[str] = []
+    for name, text in properties.items():
+        entry = TABLE.get(name)
+        if entry is not None:
+            if kind in entry[0]:
+                arguments[entry[1]] = entry[2](name, text)
+        elif name == "partitioner.class":
+            if not text.endswith((".DefaultPartitioner", ".UniformStickyPartitioner")):
+                warnings.append(f"{kind} property partitioner.class={text} names a Java class that can't run here: records "
+                                "are placed as Kafka's default partitioner does")
+        elif name == "interceptor.classes":
+            if text.strip():
+                warnings.append(f"{kind} property interceptor.classes={text} names Java classes that can't run here: remove it")
+        elif name in MEANINGLESS:
+            log.debug("%s property %s has no counterpart here and is ignored", kind, name)
+        elif name not in _COMPUTED:
+            warnings.append(f"unknown {kind} property {name}: it has no effect; check its spelling")
+    protocol = arguments.get("security_protocol", "PLAINTEXT")
+    if protocol.startswith("SASL"):
+        arguments.update(_sasl(properties, arguments.get("sasl_mechanism", "GSSAPI")))
+    if protocol.endswith("SSL"):
+        arguments["ssl_context"] = ssl_context(properties)
+    return ClientArguments(arguments, warnings)
+
+
+def parse_jaas(text: str) -> tuple[str, dict[str, str]]:
+    """Login module (short name) and options of a ``sasl.jaas.config``.
+
+    Raises:
+        ConfigInvalid: it is not of the form ``Module flag option=value ... ;``. The text is not repeated: it holds secrets.
+    """
+    words = text.strip().split(None, 2)
+    if len(words) < 2 or words[1].rstrip(";").lower() not in {"required", "requisite", "sufficient", "optional"}:
+        raise ConfigInvalid("Invalid value [hidden] for configuration sasl.jaas.config: expected 'LoginModule required "
+                            "option=\"value\" ...;'")
+    options: dict[str, str] = {}
+    for match in _JAAS_OPTION.finditer(words[2] if len(words) > 2 else ""):
+        name, double, single, bare = match.groups()
+        quoted = double if double is not None else single
+        options[name] = re.sub(r"\\(.)", r"\1", quoted) if quoted is not None else bare
+    return words[0].rsplit(".", 1)[-1], options
+
+
+def _sasl(properties: Mapping[str, str], mechanism: str) -> dict[str, Any]:
+    mechanism = mechanism.upper()
+    if mechanism not in {"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI"}:
+        raise ConfigInvalid(f"Invalid value {mechanism} for configuration sasl.mechanism: String must be one of: PLAIN, "
+                            "SCRAM-SHA-256, SCRAM-SHA-512, GSSAPI")
+    result: dict[str, Any] = {"sasl_mechanism": mechanism}
+    if mechanism == "GSSAPI":
+        return result
+    jaas = properties.get("sasl.jaas.config")
+    if jaas is None:
+        raise ConfigInvalid(f"sasl.mechanism {mechanism} needs sasl.jaas.config with a username and a password")
+    module, options = parse_jaas(jaas)
+    missing = [name for name in ("username", "password") if name not in options]
+    if missing:
+        raise ConfigInvalid(f"sasl.jaas.config ({module}) lacks {' and '.join(missing)} for sasl.mechanism {mechanism}")
+    return result | {"sasl_plain_username": options["username"], "sasl_plain_password": options["password"]}
+
+
+def ssl_context(properties: Mapping[str, str]) -> ssl.SSLContext:
+    """An SSL context from Java's ``ssl.*`` properties; key and trust stores must be PEM.
+
+    Raises:
+        ConfigInvalid: a store is missing, is not PEM or can't be used.
+    """
+    context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
+    if properties.get("ssl.endpoint.identification.algorithm", "https").strip() == "":
+        context.check_hostname = False
+    try:
+        ciphers = properties.get("ssl.cipher.suites", "").strip()
+        if ciphers:
+            context.set_ciphers(ciphers.replace(",", ":"))
+        inline = properties.get("ssl.truststore.certificates")
+        if inline:
+            context.load_verify_locations(cadata=inline)
+        elif location := properties.get("ssl.truststore.location"):
+            context.load_verify_locations(cadata=_pem("ssl.truststore", location, properties))
+        chain, key = properties.get("ssl.keystore.certificate.chain"), properties.get("ssl.keystore.key")
+        password = properties.get("ssl.key.password")
+        if chain and key:
+            _load_chain(context, chain + "\n" + key, password)
+        elif location := properties.get("ssl.keystore.location"):
+            _load_chain(context, _pem("ssl.keystore", location, properties), password)
+    except (ssl.SSLError, OSError) as error:
+        raise ConfigInvalid(f"the ssl.* settings can't be used: {error}") from error
+    return context
+
+
+def _pem(store: str, location: str, properties: Mapping[str, str]) -> str:
+    data = Path(location).read_bytes()
+    if b"-----BEGIN" not in data:
+        kind = properties.get(f"{store}.type", "JKS")
+        raise ConfigInvalid(
+            f"Invalid value {location} for configuration {store}.location: it is not a PEM file ({store}.type={kind}). Convert "
+            f"it (keytool -importkeystore -srckeystore {location} -destkeystore store.p12 -deststoretype PKCS12; "
+            f"openssl pkcs12 -in store.p12 -out store.pem) and set {store}.type=PEM")
+    return data.decode("utf-8")
+
+
+def _load_chain(context: ssl.SSLContext, pem: str, password: str | None) -> None:
+    # The ssl module reads keys from files only; the file is readable by this user alone and lives for this call.
+    handle, name = tempfile.mkstemp(suffix=".pem")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(pem)
+        context.load_cert_chain(name, password=password)
+    finally:
+        Path(name).unlink()
+
+
+def inherited(worker: Mapping[str, str], prefix: str) -> dict[str, str]:
+    """The client properties a worker gives to its clients of one kind: ``prefix`` + name (``producer.``, ``admin.`` ...).
+
+    ``bootstrap.servers`` comes from the worker. Its security settings do too where the prefix sets none of its own: Kafka
+    Connect makes one repeat them, and plain text is never what a worker with TLS is meant to use.
+    """
+    own = {name[len(prefix):]: value for name, value in worker.items()
+           if name.startswith(prefix) and not name.startswith(prefix + "override.")}
+    result: dict[str, str] = {}
+    if "bootstrap.servers" in worker:
+        result["bootstrap.servers"] = worker["bootstrap.servers"]
+    if not any(name.startswith(SECURITY_PREFIXES) for name in own):
+        result.update({name: value for name, value in worker.items() if name.startswith(SECURITY_PREFIXES)})
+    return result | own
+
+
+#: What ``connector.client.config.override.policy`` may be, with the Java class names it stands for.
+POLICIES: Final[Mapping[str, str]] = {
+    "All": "All", "None": "None", "Principal": "Principal",
+    "AllConnectorClientConfigOverridePolicy": "All",
+    "NoneConnectorClientConfigOverridePolicy": "None",
+    "PrincipalConnectorClientConfigOverridePolicy": "Principal",
+    "org.apache.kafka.connect.connector.policy.AllConnectorClientConfigOverridePolicy": "All",
+    "org.apache.kafka.connect.connector.policy.NoneConnectorClientConfigOverridePolicy": "None",
+    "org.apache.kafka.connect.connector.policy.PrincipalConnectorClientConfigOverridePolicy": "Principal",
+}
+_PRINCIPAL: Final = frozenset({"security.protocol", "sasl.jaas.config", "sasl.mechanism"})
+
+
+def overrides(connector: Mapping[str, str], prefix: str, policy: str) -> dict[str, str]:
+    """A connector's own client properties (``producer.override.`` + name) as far as the worker's ``policy`` allows.
+
+    Raises:
+        ConfigInvalid: the policy is unknown, or forbids one of the properties.
+    """
+    known = POLICIES.get(policy.strip())
+    if known is None:
+        raise ConfigInvalid(f"Invalid value {policy} for configuration connector.client.config.override.policy: "
+                            "must be one of All, None, Principal (or the name of Kafka Connect's class)")
+    result = {name[len(prefix):]: value for name, value in connector.items() if name.startswith(prefix)}
+    allowed = _PRINCIPAL if known == "Principal" else frozenset()
+    forbidden = [] if known == "All" else [name for name in result if name not in allowed]
+    if forbidden:
+        raise ConfigInvalid(f"The '{known}' policy does not allow {', '.join(prefix + name for name in forbidden)} to be "
+                            "overridden in the connector configuration")
+    return result
