@@ -1,6 +1,5 @@
 """``millrace demo``: the main job on the local stack, from nothing to a verified result."""
 
-import asyncio
 import json
 import shutil
 import tempfile
@@ -12,6 +11,7 @@ from compose.local.console import say
 from compose.local.errors import StackError
 from compose.local.kafka import KafkaCluster
 from compose.local.service import wait_until
+from compose.local.topics import read_topic
 from compose.local.worker import MillraceWorker
 
 TOPIC = "demo-lines"
@@ -23,30 +23,8 @@ def _append(source: Path, start: int, count: int) -> None:
         file.writelines(f'{{"order": {number}, "item": "item-{number % 17}"}}\n' for number in range(start, start + count))
 
 
-async def read_topic(bootstrap: str, topic: str) -> list[tuple[int, int, bytes]]:
-    """All records of a topic as (partition, offset, value); reads to the end and returns."""
-    from aiokafka import AIOKafkaConsumer, TopicPartition
-
-    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest", enable_auto_commit=False)
-    await consumer.start()
-    try:
-        partitions = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic) or ()]
-        if not partitions:
-            await consumer._client.force_metadata_update()  # noqa: SLF001 - the topic may be newer than the metadata
-            partitions = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic) or ()]
-        consumer.assign(partitions)
-        ends = await consumer.end_offsets(partitions)
-        records: list[tuple[int, int, bytes]] = []
-        while any([await consumer.position(partition) < ends[partition] for partition in partitions]):
-            for partition, batch in (await consumer.getmany(timeout_ms=500)).items():
-                records += [(partition.partition, record.offset, record.value) for record in batch]
-        return records
-    finally:
-        await consumer.stop()
-
-
 def _values(bootstrap: str) -> list[str]:
-    return [json.loads(value) for _, _, value in asyncio.run(read_topic(bootstrap, TOPIC))]
+    return [json.loads(record.value or b"null") for record in read_topic(bootstrap, TOPIC)]
 
 
 def _where(workers: list[MillraceWorker]) -> dict[str, Any]:

@@ -321,7 +321,9 @@ class ConfigValue:
 def at_least(low: float) -> Validator:
     """Numbers not below ``low``."""
     def check(name: str, value: Any) -> str | None:
-        if value is None or value < low:
+        if value is None:
+            return invalid(name, value, "Value must be non-null")
+        if value < low:
             return invalid(name, value, f"Value must be at least {low}")
         return None
     return check
@@ -330,7 +332,9 @@ def at_least(low: float) -> Validator:
 def between(low: float, high: float) -> Validator:
     """Numbers from ``low`` to ``high``, both included."""
     def check(name: str, value: Any) -> str | None:
-        if value is None or value < low:
+        if value is None:
+            return invalid(name, value, "Value must be non-null")
+        if value < low:
             return invalid(name, value, f"Value must be at least {low}")
         if value > high:
             return invalid(name, value, f"Value must be no more than {high}")

@@ -138,7 +138,7 @@ class _NoTopics(frozenset[str]):
         return True
 
 
-class _BrokersOnlyClient(AIOKafkaClient):  # type: ignore[misc]  # aiokafka's client is untyped
+class BrokersOnlyClient(AIOKafkaClient):  # type: ignore[misc]  # aiokafka's client is untyped
     """A client whose own metadata refresh asks for brokers only.
 
     A refresh that names a topic would make brokers create it, with the wrong settings, when it was deleted; one that names
@@ -162,7 +162,7 @@ class TopicFetcher:
     def __init__(self, topic: str, client: Mapping[str, Any], isolation: Isolation) -> None:
         self.topic = topic
         self._isolation = isolation
-        self._client = _BrokersOnlyClient(**client)
+        self._client = BrokersOnlyClient(**client)
         self._leaders: dict[int, int] = {}
 
     async def start(self, deadline_s: float) -> None:

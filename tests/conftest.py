@@ -22,6 +22,7 @@ from compose.local.jvm import FAST_START
 from compose.local.kafka import KafkaCluster, live_brokers
 from compose.local.prometheus import Prometheus, find_prometheus
 from compose.local.registry import SchemaRegistry
+from compose.local.worker import MillraceWorker
 
 
 class HasBootstrap(Protocol):
@@ -127,3 +128,26 @@ def unique(request: pytest.FixtureRequest) -> Callable[[str], str]:
         return f"{prefix}-{test}-{run}"
 
     return name
+
+
+@pytest.fixture
+def millrace(kafka: HasBootstrap, tmp_path: Path) -> Iterator[Callable[..., MillraceWorker]]:
+    """Factory of Millrace workers: `millrace(group=..., properties=...)` returns a started one.
+
+    Takes the attributes of `MillraceWorker`; workers that still run at the end of the test are killed.
+    """
+    with ExitStack() as stack:
+        number = itertools.count()
+
+        def start(**attributes: Any) -> MillraceWorker:
+            defaults: dict[str, Any] = {
+                "state_dir": tmp_path / f"millrace-{next(number)}",
+                "bootstrap": kafka.bootstrap,
+                "group": f"millrace-{secrets.token_hex(4)}",
+                "processes": 1,
+            }
+            worker = MillraceWorker(**(defaults | attributes))
+            stack.callback(worker.kill)
+            return worker.start()
+
+        yield start

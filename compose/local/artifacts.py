@@ -90,4 +90,4 @@ def load_manifest(path: Path = MANIFEST) -> Manifest:
             ),
         )
     except (OSError, tomllib.TOMLDecodeError, KeyError, TypeError) as error:
-        raise StackError(f"{path} cannot be read as a manifest of artifacts: {error!r}; restore it from the repository") from error
+        raise StackError(f"{path} is no manifest of artifacts: {error!r}; restore it from the repository") from error

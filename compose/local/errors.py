@@ -5,5 +5,5 @@ class StackError(Exception):
     """A service of the local stack cannot do what was asked; the message says what, where, and how to mend it."""
 
 
-class Unavailable(StackError):  # noqa: N818  # reads as a state: tests skip with it
+class Unavailable(StackError):
     """A service cannot be had on this machine at all (nothing is broken); tests skip with the message as their reason."""

@@ -34,10 +34,17 @@ def same_process(pid: int, mark: str) -> bool:
     return start_mark(pid) == mark
 
 
-def signal_group(pid: int, number: int) -> bool:
-    """Send a signal to the process group that the process leads; False when it no longer exists."""
+def signal_group(pid: int, mark: str, number: int) -> bool:
+    """Send a signal to the process group that the process leads, or led; False when there is nobody to get it.
+
+    When the leader is gone its group may live on. The system gives no new process the number of a living group, so the
+    group is the right one unless a later process has the leader's number.
+    """
+    now = start_mark(pid)
+    if now is not None and now != mark:
+        return False
     try:
         os.killpg(pid, number)
-    except ProcessLookupError:
+    except (ProcessLookupError, PermissionError):
         return False
     return True

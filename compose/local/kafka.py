@@ -233,11 +233,7 @@ class KafkaCluster:
                 broker.service.launch()
             for broker in started:
                 broker.service.wait_ready()
-            if not wait_until(self.complete, self.start_timeout):
-                raise StackError(
-                    f"the Kafka brokers {self.bootstrap} run, but did not all find each other within "
-                    f"{self.start_timeout:g} s; see the logs in {self.state_dir}"
-                )
+            self._wait_complete()
         except BaseException:
             for broker in started:
                 broker.kill()
@@ -310,6 +306,13 @@ class KafkaCluster:
                 raise StackError(f"Kafka's storage in {folder / 'data'} could not be formatted:\n{text}")
         self._brokers = brokers
         return self.brokers
+
+    def _wait_complete(self) -> None:
+        if not wait_until(self.complete, self.start_timeout):
+            raise StackError(
+                f"the Kafka brokers {self.bootstrap} run, but did not all find each other within "
+                f"{self.start_timeout:g} s; see the logs in {self.state_dir}"
+            )
 
     def _choose_ports(self) -> list[Ports]:
         count = self.count

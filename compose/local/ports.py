@@ -68,5 +68,5 @@ def free_ports(preferred: list[int | None]) -> list[int]:
     """As many different free ports as there are entries, each the preferred one where that is free."""
     chosen: list[int] = []
     for each in preferred:
-        chosen.append(free_port(each, chosen))  # noqa: PERF401  # each choice depends on those before
+        chosen.append(free_port(each, chosen))  # each choice depends on those before
     return chosen

@@ -143,7 +143,7 @@ class Resolver:
                 if attempt and stop.wait(self.backoff * 2 ** (attempt - 1)):
                     return
                 try:
-                    return self._download_once(source, artifact, progress, stop)
+                    self._download_once(source, artifact, progress, stop)
                 except urllib.error.HTTPError as error:
                     failure = f"{source}: HTTP {error.code}"
                     permanent = error.code < 500 and error.code not in {408, 425, 429}
@@ -154,6 +154,8 @@ class Resolver:
                         f"{artifact.filename} cannot be stored in {self.cache}: {error.strerror or error!r}; "
                         "free some space or name another folder in MILLRACE_CACHE"
                     ) from error
+                else:
+                    return
                 if permanent:
                     break
             failures.append(failure)

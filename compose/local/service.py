@@ -16,6 +16,7 @@ from compose.local.identity import same_process, signal_group, start_mark
 
 _POLL = 0.02  # seconds between two looks at a condition
 _LOG_LIMIT = 32 << 20  # bytes; a longer log is set aside at the next start
+_GUARD = Path(__file__).with_name("guard.py")
 _TAIL = 30  # lines of the log in an error
 
 
@@ -135,7 +136,7 @@ class Service:
         self._mark = start_mark(self._pid)
         if not self.detached:
             self._guard = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(Path(__file__).with_name("guard.py")), str(self._pid)],
+                [sys.executable, "-I", "-S", str(_GUARD), str(self._pid), self._mark or ""],
                 stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
         if self.launched is not None:
@@ -181,8 +182,7 @@ class Service:
 
     def kill(self) -> None:
         """End the process at once (SIGKILL), with all it started, and wait until it is gone."""
-        if self.running:
-            self._signal(signal.SIGKILL)
+        self._signal(signal.SIGKILL)
         if self._child is not None:
             self._child.wait()
         else:
@@ -202,8 +202,8 @@ class Service:
         return log_tail(self.log_path, lines)
 
     def _signal(self, number: int) -> None:
-        if self._pid is not None and self.running:
-            signal_group(self._pid, number)
+        if self._pid is not None and self._mark is not None:
+            signal_group(self._pid, self._mark, number)
 
     def _release_guard(self) -> None:
         if self._guard is None:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 
 from compose.local.catalog import OFFERS, Offer, Part, Request
@@ -131,7 +132,7 @@ class Stack:
                 self.say(f"starting {part.service.name}")
                 started.append(part)
                 # Written down before it is ready: a command that is killed while it waits leaves nothing unknown behind.
-                part.service.launched = lambda service, part=part: state.put(_entry(offer, part, service))  # type: ignore[misc]
+                part.service.launched = partial(_record, state, offer, part)
                 part.service.launch()
             for part in started:
                 part.service.wait_ready()
@@ -156,7 +157,9 @@ class Stack:
         for entry, service in adopted:
             service.wait_stopped(_DOWN_TIMEOUT)
             if service.running:
-                raise StackError(f"{entry.service} ({entry.part}), process {entry.pid}, cannot be ended; it may belong to another user")
+                raise StackError(
+                    f"{entry.service} ({entry.part}), process {entry.pid}, cannot be ended; it may belong to another user"
+                )
             state.remove(entry)
             stopped.append(entry)
         return stopped
@@ -176,14 +179,16 @@ def health(entry: Entry) -> Health:
     return Health.RUNNING if accepts(entry.port) else Health.SILENT
 
 
-def _entry(offer: Offer, part: Part, service: Service) -> Entry:
-    return Entry(
-        service=offer.name,
-        part=part.name,
-        pid=service.pid,
-        mark=service.mark,
-        address=part.address,
-        port=part.port,
-        ports=dict(part.ports),
-        log=str(service.log_path),
+def _record(state: StateFile, offer: Offer, part: Part, service: Service) -> None:
+    state.put(
+        Entry(
+            service=offer.name,
+            part=part.name,
+            pid=service.pid,
+            mark=service.mark,
+            address=part.address,
+            port=part.port,
+            ports=dict(part.ports),
+            log=str(service.log_path),
+        )
     )

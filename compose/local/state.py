@@ -83,7 +83,7 @@ class StateFile:
             return [Entry(**entry) for entry in content["entries"]]
         except (ValueError, KeyError, TypeError) as error:
             raise StackError(
-                f"{self.path} is damaged ({error!r}); remove it, and end by hand the processes whose folders are in {self.folder}"
+                f"{self.path} is damaged ({error!r}); remove it, and end by hand what still runs from {self.folder}"
             ) from error
 
     def save(self, entries: list[Entry]) -> None:

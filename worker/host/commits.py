@@ -26,17 +26,14 @@ class Unit:
         timestamp: of its last record, milliseconds since the epoch; None if unknown.
     """
 
-    __slots__ = ("bytes", "done", "failed", "held", "positions", "rows", "timestamp")
+    __slots__ = ("done", "held", "positions", "timestamp")
 
     def __init__(self, positions: Sequence[tuple[object, Position, Position | None]] = (), timestamp: int | None = None) -> None:
         self.positions = positions
         self.timestamp = timestamp
         #: Chunks that hold records of it, and one for its maker until all of its records are in a chunk.
         self.held = 1
-        self.rows = 0
-        self.bytes = 0
         self.done: Callable[[Unit], None] | None = None
-        self.failed = False
 
     def release(self) -> None:
         """One holder is finished; calls ``done`` when it was the last."""
@@ -78,11 +75,9 @@ class Ledger:
 
     def _acknowledged(self, unit: Unit) -> None:
         self.open -= 1
-        if unit.failed:
-            return
         for key, _, _ in unit.positions:
             queue = self._queues.get(key)
-            while queue and queue[0][0].held == 0 and not queue[0][0].failed:
+            while queue and queue[0][0].held == 0:
                 _, partition, offset = queue.popleft()
                 self._ready[key] = (partition, offset)
             if queue is not None and not queue:

@@ -1,1 +1,1 @@
-"""The REST API, one module per resource."""
+"""Kafka Connect's REST API over aiohttp: one module per resource."""

@@ -1,0 +1,103 @@
+"""Writes the pinned files of `artifacts.toml` anew from its `[roots]`: `python -m compose.local.pin`.
+
+For whoever raises a version; it needs Maven, which walks the dependencies. Nothing else in Millrace does.
+"""
+
+import hashlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+from compose.local.artifacts import MANIFEST, load_manifest
+from compose.local.console import say
+from compose.local.errors import StackError
+
+_SECTION = "[artifacts]\n"
+_POM = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>pin</groupId><artifactId>pin</artifactId><version>1</version><dependencies>{dependencies}</dependencies></project>
+"""
+_DEPENDENCY = """
+<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>{}</dependency>"""
+# A file with a classifier is an application with all it needs inside.
+_WHOLE = """<classifier>{}</classifier><type>{}</type>
+<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"""
+
+
+def pom(roots: Sequence[str]) -> str:
+    """A Maven project that depends on the roots."""
+    dependencies: list[str] = []
+    for root in roots:
+        names, _, extension = root.partition("@")
+        group, artifact, version, *classifier = (escape(part) for part in names.split(":"))
+        whole = _WHOLE.format(classifier[0], extension or "jar") if classifier else ""
+        dependencies.append(_DEPENDENCY.format(group, artifact, version, whole))
+    return _POM.format(dependencies="".join(dependencies))
+
+
+def coordinates(path: Path) -> str:
+    """Coordinates of a file from its path inside a Maven repository."""
+    *group, artifact, version, name = path.parts
+    classifier, _, extension = name.removeprefix(f"{artifact}-{version}").partition(".")
+    suffix = f":{classifier.removeprefix('-')}" if classifier else ""
+    kind = "" if extension == "jar" else f"@{extension}"
+    return f"{'.'.join(group)}:{artifact}:{version}{suffix}{kind}"
+
+
+def resolve(roots: Sequence[str], folder: Path) -> list[Path]:
+    """Have Maven bring the roots and all they need at run time into the folder, laid out like a repository.
+
+    Raises:
+        StackError: Maven is missing or failed.
+    """
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise StackError("raising a version needs Maven, and there is no mvn on the PATH; install it")
+    (folder / "pom.xml").write_text(pom(roots), encoding="utf-8")
+    options = ["-DincludeScope=runtime", "-DoutputDirectory=files", "-Dmdep.useRepositoryLayout=true"]
+    command = [maven, "-q", "-B", "dependency:copy-dependencies", *options]
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if result.returncode:
+        raise StackError(f"Maven could not resolve {', '.join(roots)}:\n{result.stdout[-2000:]}{result.stderr[-2000:]}")
+    found = (folder / "files").rglob("*")
+    return sorted(path for path in found if path.is_file() and not path.name.startswith("maven-metadata"))
+
+
+def section(files: Mapping[str, tuple[Path, Sequence[str]]]) -> str:
+    """The lines of `[artifacts]`: by coordinates a file and the sets that need it."""
+    lines: list[str] = []
+    for name in sorted(files):
+        path, sets = files[name]
+        content = path.read_bytes()
+        members = ", ".join(f'"{each}"' for each in sets)
+        digest = hashlib.sha256(content).hexdigest()
+        lines.append(f'"{name}" = {{ size = {len(content)}, sha256 = "{digest}", in = [{members}] }}\n')
+    return "".join(lines)
+
+
+def main() -> int:
+    """Rewrite the manifest in place; exit code 0, or 1 with the reason on standard error."""
+    try:
+        with tempfile.TemporaryDirectory() as temporary:
+            files: dict[str, tuple[Path, list[str]]] = {}
+            for name, roots in load_manifest().roots.items():
+                say(f"resolving {name}")
+                folder = Path(temporary) / name
+                folder.mkdir()
+                for path in resolve(roots, folder):
+                    files.setdefault(coordinates(path.relative_to(folder / "files")), (path, []))[1].append(name)
+            head, _, _ = MANIFEST.read_text(encoding="utf-8").partition(_SECTION)
+            MANIFEST.write_text(head + _SECTION + section(files), encoding="utf-8")
+    except StackError as error:
+        say(str(error))
+        return 1
+    say(f"{MANIFEST} now pins {len(files)} files")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+"""Reading a whole topic, for the demo, tests and benchmarks."""
+
+import asyncio
+from typing import NamedTuple
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+
+class Read(NamedTuple):
+    """One record as read."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...]
+
+
+async def read_all(bootstrap: str, topic: str, *, committed: bool = False) -> list[Read]:
+    """All records of a topic up to its present end, per partition in order; empty when there is no such topic.
+
+    Args:
+        bootstrap: Kafka's addresses.
+        topic: The topic; it is not created.
+        committed: Leave out records of open and aborted transactions.
+    """
+    isolation = "read_committed" if committed else "read_uncommitted"
+    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False, isolation_level=isolation,
+                                auto_offset_reset="earliest")
+    await consumer.start()
+    try:
+        # Asking for one topic's metadata would create it where the broker creates topics by itself.
+        cluster = await consumer._client.fetch_all_metadata()  # noqa: SLF001
+        partitions = [TopicPartition(topic, number) for number in cluster.partitions_for_topic(topic) or ()]
+        if not partitions:
+            return []
+        consumer.assign(partitions)
+        await consumer.seek_to_beginning(*partitions)
+        # With read_committed this is the last stable offset, so an open transaction is not waited for.
+        ends = await consumer.end_offsets(partitions)
+        found: list[Read] = []
+        while True:
+            behind = [each for each in partitions if await consumer.position(each) < ends[each]]
+            if not behind:
+                return found
+            for batch in (await consumer.getmany(*behind, timeout_ms=300)).values():
+                found += [Read(record.partition, record.offset, record.key, record.value, tuple(record.headers))
+                          for record in batch]
+    finally:
+        await consumer.stop()
+
+
+def read_topic(bootstrap: str, topic: str, *, committed: bool = False) -> list[Read]:
+    """`read_all` for callers without an event loop. Blocks."""
+    return asyncio.run(read_all(bootstrap, topic, committed=committed))

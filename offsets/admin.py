@@ -1,0 +1,143 @@
+"""The few administrative requests the runtime needs: describe, create and check topics.
+
+``AIOKafkaAdminClient.describe_topics`` lets the broker create a topic that it was only asked about; this does not.
+"""
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
+
+from aiokafka.errors import (
+    ClusterAuthorizationFailedError,
+    KafkaConnectionError,
+    KafkaError,
+    TopicAlreadyExistsError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
+    for_code,
+)
+from aiokafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest
+from aiokafka.protocol.metadata import MetadataRequest
+
+from connectors.errors import Retriable
+from offsets.fetch import BrokersOnlyClient
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_TOPIC_RESOURCE: Final = 2
+_DENIED: Final = (ClusterAuthorizationFailedError, TopicAuthorizationFailedError)
+
+
+class TopicRefused(KafkaError):  # type: ignore[misc]  # aiokafka's errors are untyped
+    """The broker will not create a topic as it was asked to; its words are the message.
+
+    Attributes:
+        kind: the broker's error class.
+    """
+
+    def __init__(self, kind: type[Exception], message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class TopicAdmin:
+    """A short-lived connection for administration: ``async with TopicAdmin(client_arguments) as admin``.
+
+    Args:
+        client: aiokafka client arguments.
+        deadline_s: how long each request may take, and the connection to be made.
+    """
+
+    def __init__(self, client: Mapping[str, Any], deadline_s: float = 15.0) -> None:
+        self._arguments = dict(client)
+        self._deadline_s = deadline_s
+        self._client: Any = None
+
+    async def __aenter__(self) -> Self:
+        """Connect.
+
+        Raises:
+            Retriable: no broker could be reached.
+        """
+        self._client = BrokersOnlyClient(**self._arguments)
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                await self._client.bootstrap()
+        except (KafkaError, OSError, TimeoutError) as error:
+            await self._close()
+            raise Retriable(f"no Kafka broker answers at {self._arguments.get('bootstrap_servers')} ({error!r}): check "
+                            "bootstrap.servers, the security settings and the brokers") from error
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._close()
+
+    async def _close(self) -> None:
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(2):
+                await self._client.close()
+
+    async def _ask(self, request: Any) -> Any:
+        failure: BaseException | None = None
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                for broker in self._client.cluster.brokers():
+                    try:
+                        return await self._client.send(broker.nodeId, request)
+                    except (KafkaConnectionError, OSError) as error:
+                        failure = error
+        except (KafkaError, TimeoutError) as error:
+            failure = error
+        raise Retriable(f"{type(request).__name__} to {self._arguments.get('bootstrap_servers')} was not answered "
+                        f"({failure!r}): check the brokers") from failure
+
+    async def partitions(self, topic: str) -> int | None:
+        """How many partitions the topic has; None if it does not exist. Never creates it.
+
+        Raises:
+            KafkaError: the broker refused (``TopicAuthorizationFailedError`` ...).
+            Retriable: it did not answer.
+        """
+        answer = await self._ask(MetadataRequest([topic], allow_auto_topic_creation=False))
+        for code, _name, _internal, partitions, *_ in answer.topics:
+            kind = for_code(code)
+            if kind is UnknownTopicOrPartitionError:
+                return None
+            if code and not partitions:
+                raise kind(f"describing topic {topic!r}")
+            return len(partitions)
+        return None
+
+    async def create(self, topic: str, partitions: int, replication_factor: int, settings: Mapping[str, str],
+                     ) -> Literal["created", "exists", "denied"]:
+        """Create a topic; -1 leaves a number to the broker. ``denied`` means no permission to create.
+
+        Raises:
+            TopicRefused: the broker will not have it so.
+            Retriable: it did not answer.
+        """
+        answer = await self._ask(CreateTopicsRequest([(topic, partitions, replication_factor, [], list(settings.items()))],
+                                                     int(self._deadline_s * 1000), validate_only=False))
+        _name, code, message, *_ = answer.topic_errors[0]
+        kind = for_code(code)
+        if not code:
+            return "created"
+        if kind is TopicAlreadyExistsError:
+            return "exists"
+        if kind in _DENIED:
+            return "denied"
+        raise TopicRefused(kind, message or kind.__name__)
+
+    async def settings(self, topic: str) -> dict[str, str]:
+        """The topic's settings in effect; empty when this user may not see them, or there is no such topic.
+
+        Raises:
+            Retriable: the broker did not answer.
+        """
+        answer = await self._ask(DescribeConfigsRequest([(_TOPIC_RESOURCE, topic, None)]))
+        code, _message, _kind, _name, entries = answer.resources[0]
+        if code:
+            return {}
+        return {name: value for name, value, *_ in entries if value is not None}

@@ -1,0 +1,180 @@
+"""Services as processes: readiness, ends, signals, guards, identity. With real processes, small ones."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from compose.local.errors import StackError
+from compose.local.identity import same_process, signal_group, start_mark
+from compose.local.service import Service, log_tail, wait_until
+
+ROOT = Path(__file__).parents[3]
+LOOP = "print('up', flush=True)\nimport time\nwhile True: time.sleep(3600)\n"
+
+
+class Maker:
+    """Makes services out of small programs and kills them at the end of the test."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self.folder, self.stack = folder, stack
+
+    def __call__(self, program: str, ready_line: str = "up", timeout: float = 20.0, **more: bool) -> Service:
+        log = self.folder / "service.log"
+        service = Service(
+            name="small service",
+            command=[sys.executable, "-c", program],
+            log_path=log,
+            ready=lambda: ready_line in log_tail(log),
+            start_timeout=timeout,
+            detached=more.get("detached", False),
+        )
+        self.stack.callback(service.kill)
+        return service
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Maker]:
+    with ExitStack() as stack:
+        yield Maker(tmp_path, stack)
+
+
+def test_start_stop_and_start_again(make: Maker) -> None:
+    service = make(LOOP).start()
+    first = service.pid
+    assert os.getpgid(first) == first, "it leads a group of its own, so Ctrl-C in the terminal does not reach it"
+    assert service.start().pid == first
+    service.stop()
+    assert not service.running
+    with pytest.raises(StackError, match="small service is not running"):
+        _ = service.pid
+    assert service.start().pid != first
+
+
+def test_an_early_end_shows_the_exit_code_and_the_end_of_the_log(make: Maker) -> None:
+    program = "for n in range(100): print('line', n)\nraise SystemExit('port 99 is taken')"
+    with pytest.raises(StackError) as caught:
+        make(program).start()
+    text = str(caught.value)
+    assert "small service ended while starting (exit code 1)" in text
+    assert "port 99 is taken" in text
+    assert "line 99" in text
+    assert "line 10\n" not in text
+    assert "service.log" in text
+
+
+def test_a_service_that_is_never_ready_is_killed(make: Maker) -> None:
+    service = make(LOOP, ready_line="never printed", timeout=0.3)
+    with pytest.raises(StackError, match=r"was not ready after 0\.3 s"):
+        service.start()
+    assert not service.running
+
+
+def test_a_program_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    service = Service("nothing", ["/nonexistent/program"], tmp_path / "log", ready=lambda: True)
+    with pytest.raises(StackError, match=r"nothing cannot be started: .*/nonexistent/program"):
+        service.start()
+
+
+def test_a_service_deaf_to_sigterm_is_killed_after_the_timeout(make: Maker) -> None:
+    service = make("import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + LOOP).start()
+    service.stop(timeout=0.2)
+    assert not service.running
+
+
+def test_kill_takes_children_too_even_when_the_leader_is_gone(make: Maker, tmp_path: Path) -> None:
+    marker = tmp_path / "child"
+    program = textwrap.dedent(f"""
+        import pathlib, subprocess, sys
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
+        pathlib.Path({str(marker)!r}).write_text(str(child.pid))
+        print("up", flush=True)
+        child.wait()
+    """)
+    service = make(program).start()
+    child = int(marker.read_text())
+    mark = start_mark(child)
+    assert mark is not None
+    os.kill(service.pid, signal.SIGKILL)
+    assert wait_until(lambda: not service.running, 10)
+    assert same_process(child, mark)
+    service.kill()
+    assert wait_until(lambda: not same_process(child, mark), 10)
+
+
+def test_pause_freezes_and_stop_works_on_a_frozen_service(make: Maker) -> None:
+    service = make(LOOP).start()
+    service.pause()
+    state = Path(f"/proc/{service.pid}/stat")
+    if state.exists():
+        assert wait_until(lambda: state.read_text().rpartition(")")[2].split()[0] == "T", 5)
+    service.stop(timeout=10)
+    assert not service.running
+
+
+@pytest.mark.parametrize(("detached", "survives"), [(False, False), (True, True)])
+def test_only_a_detached_service_outlives_a_killed_starter(tmp_path: Path, *, detached: bool, survives: bool) -> None:
+    starter = textwrap.dedent(f"""
+        import os, signal, sys
+        from pathlib import Path
+        from compose.local.service import Service
+        service = Service("s", [sys.executable, "-c", "import time; time.sleep(3600)"], Path({str(tmp_path / "log")!r}),
+                          ready=lambda: True, detached={detached}).start()
+        print(service.pid, service.mark, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """)
+    result = subprocess.run([sys.executable, "-c", starter], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == -signal.SIGKILL, result.stderr
+    number, mark = result.stdout.split()
+    pid = int(number)
+    try:
+        assert wait_until(lambda: not same_process(pid, mark), 1.0 if survives else 20.0) is not survives
+    finally:
+        signal_group(pid, mark, signal.SIGKILL)
+
+
+def test_a_long_log_is_set_aside_at_the_next_start(make: Maker, tmp_path: Path) -> None:
+    log = tmp_path / "service.log"
+    with log.open("wb") as out:
+        out.truncate(33 << 20)
+    make(LOOP).start()
+    assert (tmp_path / "service.old.log").stat().st_size == 33 << 20
+    assert log.stat().st_size < 100
+
+
+def test_adopt_takes_only_the_very_process(make: Maker, tmp_path: Path) -> None:
+    service = make(LOOP, detached=True).start()
+    pid, mark = service.pid, service.mark
+    other = Service("again", (), tmp_path / "service.log", ready=lambda: True)
+    assert not other.adopt(pid, "another mark")
+    assert not other.running
+    assert other.adopt(pid, mark)
+    assert other.pid == pid
+    other.stop()
+    assert not service.running
+
+
+def test_identity_of_processes_gone_and_unknown() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        mark = start_mark(process.pid)
+        assert mark is not None
+        assert same_process(process.pid, mark)
+        assert not signal_group(process.pid, "another mark", signal.SIGKILL)
+        process.kill()
+        # Not collected by us yet, a zombie, which is as good as gone.
+        assert wait_until(lambda: start_mark(process.pid) is None, 10)
+    assert start_mark(process.pid) is None
+    assert not signal_group(process.pid, mark, signal.SIGTERM)
+
+
+def test_log_tail_of_a_missing_and_an_odd_file(tmp_path: Path) -> None:
+    assert log_tail(tmp_path / "none") == ""
+    path = tmp_path / "odd"
+    path.write_bytes(b"a\n\xff\xfe\n" + b"z" * 10)
+    assert log_tail(path, 2) == "\ufffd\ufffd\nzzzzzzzzzz"

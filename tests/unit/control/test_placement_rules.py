@@ -1,0 +1,158 @@
+"""Placement: balance, stickiness, affinity, nothing lost or doubled."""
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from worker.control.placement import ANYWHERE, INSTANCE, Placement, Unit, Worker, place, requirement
+
+_names = st.sampled_from([f"c{number}" for number in range(8)])
+_connectors = st.dictionaries(_names, st.integers(0, 12), max_size=8)
+_workers = st.integers(1, 7)
+
+
+def units(connectors: dict[str, int]) -> dict[Unit, frozenset[tuple[str, str]]]:
+    return {Unit(name, task): ANYWHERE for name, count in connectors.items() for task in range(INSTANCE, count)}
+
+
+def fleet(count: int, first: int = 0) -> dict[str, Worker]:
+    return {f"w{number}:1": Worker() for number in range(first, first + count)}
+
+
+def spread(placement: Placement, workers: dict[str, Worker], *, instances: bool, connector: str | None = None) -> int:
+    counts = Counter(worker for unit, worker in placement.assigned.items()
+                     if (unit.task == INSTANCE) is instances and connector in (None, unit.connector))
+    numbers = [counts.get(worker, 0) for worker, found in workers.items() if not found.draining]
+    return max(numbers) - min(numbers) if numbers else 0
+
+
+@given(_connectors, _workers)
+def test_fresh_placement_is_complete_and_even(connectors: dict[str, int], count: int) -> None:
+    wanted, workers = units(connectors), fleet(count)
+    placement = place(wanted, workers, {}, rebalance=False)
+    assert placement.assigned.keys() == wanted.keys() == placement.reasons.keys()
+    assert spread(placement, workers, instances=False) <= 1
+    assert spread(placement, workers, instances=True) <= 1
+    for connector in connectors:
+        assert spread(placement, workers, instances=False, connector=connector) <= 1
+
+
+@given(_connectors, _workers, _workers, st.integers(0, 6))
+def test_membership_change_evens_out_with_the_fewest_moves(connectors: dict[str, int], before: int, after: int,
+                                                           shift: int) -> None:
+    wanted = units(connectors)
+    old, new = fleet(before), fleet(after, shift)
+    first = place(wanted, old, {}, rebalance=False)
+    second = place(wanted, new, first.assigned, rebalance=True)
+    assert second.assigned.keys() == wanted.keys()
+    for instances in (False, True):
+        assert spread(second, new, instances=instances) <= 1
+        kind = [unit for unit in wanted if (unit.task == INSTANCE) is instances]
+        had = Counter(first.assigned[unit] for unit in kind if first.assigned[unit] in new)
+        has = Counter(second.assigned[unit] for unit in kind)
+        kept = sum(second.assigned[unit] == first.assigned[unit] for unit in kind)
+        # Nobody gives away more than it has too much: everything else stays.
+        assert kept == sum(min(had[worker], has[worker]) for worker in new)
+        low, extra = divmod(len(kind), len(new))
+        ideal = sorted((had[worker] for worker in new), reverse=True)
+        fewest = sum(min(count, low + (rank < extra)) for rank, count in enumerate(ideal))
+        assert kept == fewest
+
+
+@given(_connectors, _connectors, _workers)
+def test_other_connectors_never_move_when_one_is_added_changed_or_deleted(connectors: dict[str, int],
+                                                                         others: dict[str, int], count: int) -> None:
+    workers = fleet(count)
+    first = place(units(connectors), workers, {}, rebalance=False)
+    changed = units(connectors | others)
+    second = place(changed, workers, first.assigned, rebalance=False)
+    assert second.assigned.keys() == changed.keys()
+    assert all(second.assigned[unit] == worker for unit, worker in first.assigned.items() if unit in changed)
+    third = place(units(connectors), workers, second.assigned, rebalance=False)
+    assert all(third.assigned[unit] == worker for unit, worker in second.assigned.items() if unit in third.assigned)
+
+
+@given(_connectors, st.lists(st.sampled_from("abc"), min_size=1, max_size=6), st.lists(st.sampled_from("abcd"), max_size=6),
+       st.booleans())
+def test_labels_are_kept_to(connectors: dict[str, int], zones: list[str], needs: list[str], rebalance: bool) -> None:  # noqa: FBT001
+    workers = {f"w{number}:1": Worker(labels={"zone": zone}) for number, zone in enumerate(zones)}
+    wanted = units(connectors)
+    for number, unit in enumerate(list(wanted)):
+        if number < len(needs):
+            wanted[unit] = frozenset({("zone", needs[number])})
+    previous = {unit: "w0:1" for unit in wanted}
+    placement = place(wanted, workers, previous, rebalance=rebalance)
+    assert placement.reasons.keys() == wanted.keys()
+    for unit, needed in wanted.items():
+        zone = dict(needed).get("zone")
+        if zone is None:
+            assert unit in placement.assigned
+        elif zone in zones:
+            assert workers[placement.assigned[unit]].labels["zone"] == zone
+        else:
+            assert unit not in placement.assigned
+            assert f"zone={zone}" in placement.reasons[unit]
+
+
+@given(_connectors, st.integers(2, 6), st.data())
+def test_draining_workers_get_nothing_and_keep_nothing(connectors: dict[str, int], count: int, data: st.DataObject) -> None:
+    workers = fleet(count)
+    first = place(units(connectors), workers, {}, rebalance=False)
+    leaving = data.draw(st.sampled_from(sorted(workers)))
+    workers[leaving] = Worker(draining=True)
+    second = place(units(connectors), workers, first.assigned, rebalance=True)
+    assert leaving not in second.assigned.values()
+    assert second.assigned.keys() == first.assigned.keys()
+    assert all(second.assigned[unit] == worker for unit, worker in first.assigned.items() if worker != leaving)
+
+
+@given(_connectors, st.integers(2, 6))
+def test_a_worker_that_comes_back_moves_only_what_it_gets(connectors: dict[str, int], count: int) -> None:
+    workers = fleet(count)
+    first = place(units(connectors), workers, {}, rebalance=False)
+    less = dict(list(workers.items())[1:])
+    second = place(units(connectors), less, first.assigned, rebalance=True)
+    third = place(units(connectors), workers, second.assigned, rebalance=True)
+    moved = [unit for unit in third.assigned if third.assigned[unit] != second.assigned[unit]]
+    assert all(third.assigned[unit] == "w0:1" for unit in moved)
+
+
+def test_larger_workers_take_more() -> None:
+    workers = {"big:1": Worker(capacity=6), "small:1": Worker(capacity=2)}
+    placement = place(units({"c": 16}), workers, {}, rebalance=False)
+    tasks = Counter(worker for unit, worker in placement.assigned.items() if unit.task != INSTANCE)
+    assert tasks == {"big:1": 12, "small:1": 4}
+
+
+def test_node_names_a_host_an_id_or_a_label() -> None:
+    workers = {"h1:8083": Worker(), "h2:8083": Worker(), "h3:8083": Worker(labels={"node": "cass-3"})}
+    for node, expected in (("h1", "h1:8083"), ("h2:8083", "h2:8083"), ("cass-3", "h3:8083")):
+        unit = Unit("c", 0)
+        needed = requirement({"millrace.node": node})
+        assert place({unit: needed}, workers, {}, rebalance=True).assigned == {unit: expected}
+
+
+def test_labels_in_a_configuration() -> None:
+    assert requirement({"millrace.labels": "zone=a, disk=ssd"}) == {("zone", "a"), ("disk", "ssd")}
+    assert requirement({"name": "x"}) == ANYWHERE
+
+
+def test_reasons_name_the_worker_that_is_gone() -> None:
+    unit = Unit("c", 0)
+    placement = place({unit: ANYWHERE}, fleet(1, 5), {unit: "w0:1"}, rebalance=True)
+    assert "w0:1 is gone" in placement.reasons[unit]
+    assert place({unit: ANYWHERE}, {}, {}, rebalance=True).reasons[unit] == "no worker is there"
+
+
+def test_ten_thousand_tasks_on_fifty_workers() -> None:
+    wanted = units({f"c{number}": 1 + number % 40 for number in range(488)})
+    assert len(wanted) > 10_000
+    started = time.process_time()
+    one = place(wanted, fleet(1), {}, rebalance=True)
+    all_of_them = place(wanted, fleet(50), one.assigned, rebalance=True)
+    assert spread(all_of_them, fleet(50), instances=False) <= 1
+    assert len({*all_of_them.assigned}) == len(wanted)
+    print(f"placed twice in {time.process_time() - started:.2f} s of CPU")  # noqa: T201 - shown with pytest -s

@@ -1,0 +1,283 @@
+"""Which worker runs what: a pure function of what shall run, who is there, and where it ran before.
+
+A *unit* is a connector's own instance or one of its tasks. Rules, in this order:
+1. A unit runs only where it may (labels), never on a worker that drains; no unit is lost or placed twice.
+2. What is placed stays, unless its worker has gone or ``rebalance`` says that the set of workers changed.
+3. A unit without a worker goes to the least loaded one; the tasks of one connector spread.
+4. With ``rebalance``, as few units as possible move until no worker has two more than another (relative to its capacity).
+"""
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+#: ``Unit.task`` of a connector's own instance.
+INSTANCE: Final = -1
+#: Configuration keys with which a connector or a task asks for workers.
+NODE_KEY: Final = "millrace.node"
+LABELS_KEY: Final = "millrace.labels"
+#: The label that ``millrace.node`` is compared with, beside the worker's host and id.
+_NODE_LABEL: Final = "node"
+#: How many of a worker's connectors are looked at to choose the one that gives a task away.
+_CANDIDATES: Final = 16
+
+
+class Unit(NamedTuple):
+    """A connector's instance (``task`` is ``INSTANCE``) or a task."""
+
+    connector: str
+    task: int
+
+    def __str__(self) -> str:
+        return self.connector if self.task == INSTANCE else f"{self.connector}-{self.task}"
+
+
+#: Labels a unit needs; empty for anywhere.
+Requirement = frozenset[tuple[str, str]]
+ANYWHERE: Final[Requirement] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A live worker as placement sees it."""
+
+    capacity: int = 1
+    labels: Mapping[str, str] = field(default_factory=dict)
+    draining: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The result: a worker for each unit that may run somewhere, and for each unit why."""
+
+    assigned: dict[Unit, str]
+    reasons: dict[Unit, str]
+
+
+def requirement(config: Mapping[str, str]) -> Requirement:
+    """What a connector's or task's configuration asks of its worker."""
+    needed: set[tuple[str, str]] = set()
+    node = config.get(NODE_KEY, "").strip()
+    if node:
+        needed.add((NODE_KEY, node))
+    for item in config.get(LABELS_KEY, "").split(","):
+        name, found, value = item.partition("=")
+        if found:
+            needed.add((name.strip(), value.strip()))
+    return frozenset(needed)
+
+
+def matches(needed: Requirement, worker_id: str, labels: Mapping[str, str]) -> bool:
+    """Whether a worker has all that is ``needed``."""
+    for name, value in needed:
+        if name == NODE_KEY:
+            if value not in (worker_id, worker_id.rpartition(":")[0], labels.get(_NODE_LABEL)):
+                return False
+        elif labels.get(name) != value:
+            return False
+    return True
+
+
+def place(wanted: Mapping[Unit, Requirement], workers: Mapping[str, Worker], previous: Mapping[Unit, str], *,
+          rebalance: bool) -> Placement:
+    """Place every unit.
+
+    Args:
+        wanted: the units that shall be placed, each with what it needs.
+        workers: live workers by id.
+        previous: where units were placed; may name workers and units that are gone.
+        rebalance: whether units may move to even the load out (the set of workers has changed).
+    """
+    chooser = _Chooser(workers)
+    reasons: dict[Unit, str] = {}
+    homeless: list[Unit] = []
+    loads = {False: _Loads(workers), True: _Loads(workers)}  # tasks; connectors' own instances
+    for unit in sorted(wanted):
+        before = previous.get(unit)
+        if before is not None and before in chooser.eligible(wanted[unit]):
+            loads[unit.task == INSTANCE].add(unit, before)
+            reasons[unit] = f"it stays on {before}, where it was"
+        else:
+            homeless.append(unit)
+    for unit in homeless:
+        eligible = chooser.eligible(wanted[unit])
+        if not eligible:
+            reasons[unit] = _why_nowhere(wanted[unit], workers)
+            continue
+        load = loads[unit.task == INSTANCE]
+        target = load.least(unit, eligible, spread_first=not rebalance)
+        load.add(unit, target)
+        before = previous.get(unit)
+        reasons[unit] = (
+            f"it was placed on {target}, the least loaded of {len(eligible)} workers that may run it" if before is None
+            else f"it went to {target}, the least loaded: {before} " + _why_left(before, workers))
+    if rebalance:
+        for load in loads.values():
+            for unit, source, target in _even_out(load, wanted, chooser):
+                reasons[unit] = f"it moved from {source} to {target} to even the load out"
+    return Placement({**loads[False].where, **loads[True].where}, reasons)
+
+
+def _why_nowhere(needed: Requirement, workers: Mapping[str, Worker]) -> str:
+    if not workers:
+        return "no worker is there"
+    if not needed:
+        return "every worker is draining"
+    return "no worker that is not draining has " + ", ".join(f"{name}={value}" for name, value in sorted(needed))
+
+
+def _why_left(worker_id: str, workers: Mapping[str, Worker]) -> str:
+    worker = workers.get(worker_id)
+    if worker is None:
+        return "is gone"
+    return "is draining" if worker.draining else "no longer has what it needs"
+
+
+class _Chooser:
+    """Which workers may run what; remembers the answer per requirement."""
+
+    def __init__(self, workers: Mapping[str, Worker]) -> None:
+        self._workers = workers
+        self._known: dict[Requirement, frozenset[str]] = {}
+
+    def eligible(self, needed: Requirement) -> frozenset[str]:
+        found = self._known.get(needed)
+        if found is None:
+            found = self._known[needed] = frozenset(
+                worker_id for worker_id, worker in self._workers.items()
+                if not worker.draining and matches(needed, worker_id, worker.labels))
+        return found
+
+
+class _Loads:
+    """Units per worker, in all and per connector."""
+
+    def __init__(self, workers: Mapping[str, Worker]) -> None:
+        self.where: dict[Unit, str] = {}
+        self.count = dict.fromkeys(workers, 0)
+        self.capacity = {worker_id: max(1, worker.capacity) for worker_id, worker in workers.items()}
+        self.units: dict[str, dict[str, list[Unit]]] = {worker_id: defaultdict(list) for worker_id in workers}
+
+    def add(self, unit: Unit, worker: str) -> None:
+        self.where[unit] = worker
+        self.count[worker] += 1
+        self.units[worker][unit.connector].append(unit)
+
+    def take(self, unit: Unit) -> None:
+        worker = self.where.pop(unit)
+        self.count[worker] -= 1
+        siblings = self.units[worker][unit.connector]
+        siblings.remove(unit)
+        if not siblings:
+            del self.units[worker][unit.connector]
+
+    def siblings(self, connector: str, worker: str) -> int:
+        return len(self.units[worker].get(connector, ()))
+
+    def least(self, unit: Unit, eligible: Iterable[str], *, spread_first: bool) -> str:
+        def load(worker: str) -> float:
+            return (self.count[worker] + 1) / self.capacity[worker]
+
+        def spread(worker: str) -> float:
+            return (self.siblings(unit.connector, worker) + 1) / self.capacity[worker]
+
+        if spread_first:
+            return min(eligible, key=lambda worker: (spread(worker), load(worker), worker))
+        return min(eligible, key=lambda worker: (load(worker), spread(worker), worker))
+
+
+def _even_out(load: _Loads, wanted: Mapping[Unit, Requirement], chooser: _Chooser) -> list[tuple[Unit, str, str]]:
+    """Move units from the most to the least loaded workers while that makes the load more even; returns the moves.
+
+    A unit moves at most once: each move goes to a worker that has less after it than the giver had before it.
+    """
+    moves: dict[Unit, tuple[str, str]] = {}
+    classes = {chooser.eligible(needed) for needed in set(wanted.values())}
+    for eligible in sorted(classes, key=lambda workers: (len(workers), sorted(workers))):
+        # Within a set of workers every one of its units may go to any of them.
+        if len(eligible) < 2:
+            continue
+        givers = _Givers(load, wanted, chooser, eligible)
+        while True:
+            target = min(eligible, key=lambda worker: ((load.count[worker] + 1) / load.capacity[worker], worker))
+            floor = (load.count[target] + 1) / load.capacity[target]
+            source = givers.most_loaded(floor)
+            if source is None:
+                break
+            unit = givers.give(source, target)
+            if unit is None:
+                continue
+            load.take(unit)
+            load.add(unit, target)
+            moves[unit] = (moves[unit][0] if unit in moves else source, target)
+            givers.note(unit, target)
+    return [(unit, source, target) for unit, (source, target) in moves.items() if source != target]
+
+
+class _Givers:
+    """The workers of one class of units, and which of its units each would give away first."""
+
+    def __init__(self, load: _Loads, wanted: Mapping[Unit, Requirement], chooser: _Chooser, eligible: frozenset[str]) -> None:
+        self._load = load
+        self._movable: dict[str, dict[str, list[Unit]]] = {}
+        self._heaps: dict[str, list[tuple[int, str]]] = {}
+        for worker in sorted(eligible):
+            movable: dict[str, list[Unit]] = {}
+            for connector, units in load.units[worker].items():
+                free = [unit for unit in units if chooser.eligible(wanted[unit]) >= eligible]
+                if free:
+                    movable[connector] = sorted(free)
+            self._movable[worker] = movable
+            self._heaps[worker] = [(-len(units), connector) for connector, units in sorted(movable.items())]
+            heapq.heapify(self._heaps[worker])
+
+    def most_loaded(self, floor: float) -> str | None:
+        """The worker with the most per capacity that has something to give, if it has more than ``floor``."""
+        candidates = [worker for worker, heap in self._heaps.items() if heap]
+        if not candidates:
+            return None
+        source = max(candidates, key=lambda worker: (self._load.count[worker] / self._load.capacity[worker], worker))
+        return source if self._load.count[source] / self._load.capacity[source] > floor else None
+
+    def give(self, source: str, target: str) -> Unit | None:
+        """Take the unit whose move spreads its connector best; None if a stale entry was met."""
+        heap, movable = self._heaps[source], self._movable[source]
+        looked: list[tuple[int, str]] = []
+        while heap and len(looked) < _CANDIDATES:
+            count, connector = heapq.heappop(heap)
+            if connector in movable and len(movable[connector]) == -count:
+                looked.append((count, connector))
+        if not looked:
+            return None
+        best = min(looked, key=lambda entry: (
+            self._load.siblings(entry[1], target) - self._load.siblings(entry[1], source), entry))
+        units = movable[best[1]]
+        unit = units.pop()
+        for entry in looked:
+            if entry is not best:
+                heapq.heappush(heap, entry)
+        if units:
+            heapq.heappush(heap, (-len(units), best[1]))
+        else:
+            del movable[best[1]]
+        return unit
+
+    def note(self, unit: Unit, worker: str) -> None:
+        """``unit`` is on ``worker`` now and could be given on."""
+        units = self._movable[worker].setdefault(unit.connector, [])
+        units.append(unit)
+        heapq.heappush(self._heaps[worker], (-len(units), unit.connector))
+
+
+def summary(assigned: Mapping[Unit, str], workers: Sequence[str]) -> dict[str, dict[str, int]]:
+    """Connectors and tasks per worker, for logs and ``explain``."""
+    result = {worker: {"connectors": 0, "tasks": 0} for worker in workers}
+    for unit, worker in assigned.items():
+        counts = result.setdefault(worker, {"connectors": 0, "tasks": 0})
+        counts["connectors" if unit.task == INSTANCE else "tasks"] += 1
+    return result

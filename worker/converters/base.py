@@ -1,0 +1,161 @@
+"""The contract between the task runner and converters, and what all converters share.
+
+The runner's side, per topic and schema: ``await converter.prepare(topic, schema)`` once, then
+``encode = converter.encoder(topic, schema)`` whenever the topic or the schema object changes, then ``encode(value)`` for
+each record. Only ``prepare``, ``prepare_data`` and ``close`` may wait for I/O.
+"""
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+
+from connectors.errors import Skippable
+from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, one_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from connectors.schema import Schema
+
+#: Turns one value of the schema it was compiled for into the bytes for Kafka; None is a null key or a tombstone.
+Encode = Callable[[Any], bytes | None]
+
+ConverterT = TypeVar("ConverterT", bound="Converter | HeaderConverter")
+
+#: Says what a converter is used for; Connect sets it itself, it is here so that configurations which name it are accepted.
+TYPE_OPTION = ConfigKey(
+    "converter.type", ConfigType.STRING, "What the converter is used for. Set by the worker; a value given here has no effect.",
+    default="value", validator=one_of("key", "value", "header"), importance=Importance.LOW)
+
+
+class Converter(Protocol):
+    """Turns keys or values into bytes and back. One instance serves one task and is used on its event loop only.
+
+    Every method that converts raises ``Skippable`` for a record that can't be converted: the path in the record, the type it
+    has and the type its schema asks for are in the message.
+    """
+
+    #: The options it takes, without the ``key.converter.`` or ``value.converter.`` before them.
+    config_def: ClassVar[ConfigDef]
+
+    def __init__(self, config: Mapping[str, str], *, is_key: bool) -> None:
+        """Configure it.
+
+        Args:
+            config: its own properties, without prefix; others are ignored.
+            is_key: whether it converts keys.
+
+        Raises:
+            ConfigInvalid: an option's value is not allowed.
+        """
+
+    async def prepare(self, topic: str, schema: Schema | None) -> None:
+        """Do the I/O that ``encoder`` needs for this pair; cheap when there is nothing to do.
+
+        Raises:
+            Retriable: a service it needs is away.
+            Skippable: the schema was refused: its records can't be converted.
+            Fatal: the service refuses this client.
+        """
+        del topic, schema
+
+    def encoder(self, topic: str, schema: Schema | None) -> Encode:
+        """The function that encodes values of ``schema`` for ``topic``; compiled once, then looked up. Does not block."""
+        raise NotImplementedError
+
+    def from_connect(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
+        """Encode one value. Does not block."""
+        return self.encoder(topic, schema)(value)
+
+    async def prepare_data(self, topic: str, data: bytes | None) -> None:
+        """Do the I/O that ``to_connect`` needs for these bytes; raises as ``prepare`` does."""
+        del topic, data
+
+    def to_connect(self, topic: str, data: bytes | None) -> tuple[Schema | None, Any]:
+        """Decode one value. Does not block."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """Release connections."""
+
+
+class HeaderConverter(Protocol):
+    """Turns header values into bytes and back; raises as ``Converter`` does. Never needs I/O."""
+
+    config_def: ClassVar[ConfigDef]
+
+    def __init__(self, config: Mapping[str, str], *, is_key: bool = False) -> None:
+        """Configure it as a ``Converter``; ``is_key`` has no meaning."""
+
+    def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: Any) -> bytes | None:
+        """Encode the value of the header ``key``."""
+        raise NotImplementedError
+
+    def to_connect_header(self, topic: str, key: str, data: bytes | None) -> tuple[Schema | None, Any]:
+        """Decode the value of the header ``key``."""
+        raise NotImplementedError
+
+
+class SchemaCache:
+    """Bounded cache of what was made for a schema: by identity of the object first, then by its content.
+
+    Args:
+        size: how many schemas to keep; the least recently compiled goes first.
+        make: makes the entry for a (topic, schema) pair.
+    """
+
+    __slots__ = ("_by_content", "_by_identity", "_make", "_size")
+
+    def __init__(self, size: int, make: Callable[[str, Schema], Encode]) -> None:
+        self._size = max(1, size)
+        self._make = make
+        # The schema stands in the entry too: while it is held here, no other object can get its id.
+        self._by_identity: dict[tuple[str, int], tuple[Schema, Encode]] = {}
+        self._by_content: OrderedDict[tuple[str, Schema], Encode] = OrderedDict()
+
+    def get(self, topic: str, schema: Schema) -> Encode:
+        """The entry for the pair, made if it is not there."""
+        entry = self._by_identity.get((topic, id(schema)))
+        if entry is not None:
+            return entry[1]
+        made = self._by_content.get((topic, schema))
+        if made is None:
+            made = self._make(topic, schema)
+            if len(self._by_content) >= self._size:
+                self._by_content.popitem(last=False)
+            self._by_content[topic, schema] = made
+        else:
+            self._by_content.move_to_end((topic, schema))
+        if len(self._by_identity) >= self._size:
+            self._by_identity.clear()  # refilled from the other map at the cost of one comparison each
+        self._by_identity[topic, id(schema)] = (schema, made)
+        return made
+
+
+def type_name(value: object) -> str:
+    """How messages name a value's Python type."""
+    return "null" if value is None else type(value).__name__
+
+
+def bad_value(path: str, expected: str, value: object) -> Skippable:
+    """The error for a value of the wrong type. The value itself stays out of it: it may be a secret."""
+    return Skippable(f"Cannot convert {path or 'the value'}: its schema says {expected}, but it is {type_name(value)}. "
+                     "Make the connector or the transform that built it yield what the schema says.")
+
+
+def out_of_range(path: str, expected: str) -> Skippable:
+    """The error for a number that its schema's type can't hold."""
+    return Skippable(f"Cannot convert {path or 'the value'}: the number does not fit into {expected}. "
+                     "Give the field a wider type, or correct the value at its source.")
+
+
+def missing(path: str, expected: str) -> Skippable:
+    """The error for null where the schema allows none."""
+    return Skippable(f"Conversion error: null value for {path or 'a value'}, which is required ({expected}) and has no default "
+                     "value. Make its schema optional, or fill it in.")
+
+
+def member_path(path: str, name: str) -> str:
+    """The path of a field inside the struct at ``path``."""
+    return f"{path}.{name}" if path else name

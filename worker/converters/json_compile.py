@@ -1,0 +1,281 @@
+"""Compiles one encoder function per schema for JsonConverter.
+
+The work is done by msgspec: a class is made for each struct, ``msgspec.convert`` checks types, ranges and missing fields of
+the whole value in C and puts the fields in order, ``msgspec.json`` writes them. Generated Python does only what is different in
+Java: floating point that Java prints in another form, decimals, defaults for null, maps with keys that aren't strings. Whatever
+``convert`` refuses goes to ``json_text``, which either finds it right after all or says what is wrong.
+"""
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import msgspec
+import orjson
+
+from connectors.schema import DECIMAL, Type
+from worker.converters.base import Encode
+from worker.converters.javatext import decimal_bytes, decimal_scale, decimal_text
+from worker.converters.json_text import (
+    INTEGER_BITS,
+    JsonSettings,
+    base64_text,
+    float_json,
+    java_escapes,
+    schema_text,
+    value_text,
+)
+
+if TYPE_CHECKING:
+    from connectors.schema import Schema
+
+_PASSED_ON: Final = (bytes, Decimal)
+_BACKSLASH: Final = 92
+_PLAIN_DEPTH: Final = 200
+
+
+def compile_encoder(schema: Schema | None, settings: JsonSettings, *, envelope: bool) -> Encode:
+    """The function that encodes values of ``schema``.
+
+    Args:
+        schema: the schema, or None for schemaless data.
+        settings: see ``JsonSettings``.
+        envelope: whether the schema goes with each value (``schemas.enable``).
+
+    Raises:
+        Skippable: the schema itself can't be written.
+    """
+    prefix = f'{{"schema":{schema_text(schema, settings)},"payload":'.encode() if envelope else b""
+    suffix = b"}" if envelope else b""
+    if schema is None:
+        return _schemaless_encoder(settings, prefix, suffix)
+
+    def slow(value: Any) -> bytes:
+        return prefix + value_text(schema, value, settings).encode() + suffix
+
+    if schema.type is Type.STRING and schema.name != DECIMAL:
+        return _string_encoder(slow, prefix, suffix)
+    try:
+        return _Compiler(settings).function(schema, slow, prefix, suffix)
+    except ValueError:  # msgspec refuses field names that JSON would have to escape
+        return slow
+
+
+def _string_encoder(slow: Encode, prefix: bytes, suffix: bytes) -> Encode:
+    dumps = orjson.dumps
+
+    def encode_string(value: Any) -> bytes | None:
+        if type(value) is not str:
+            return slow(value)
+        try:
+            encoded = dumps(value)
+        except TypeError:  # surrogates
+            return slow(value)
+        if _BACKSLASH in encoded:
+            encoded = java_escapes(encoded)
+        return prefix + encoded + suffix if prefix else encoded
+
+    return encode_string
+
+
+def _schemaless_encoder(settings: JsonSettings, prefix: bytes, suffix: bytes) -> Encode:
+    dumps = orjson.dumps
+
+    def encode_any(value: Any) -> bytes | None:
+        if value is None:
+            return None
+        if type(value) is not str and not _is_plain(value, 0):
+            return prefix + value_text(None, value, settings).encode() + suffix
+        try:
+            encoded = dumps(value)
+        except TypeError:  # keys that aren't strings, surrogates
+            return prefix + value_text(None, value, settings).encode() + suffix
+        if _BACKSLASH in encoded:
+            encoded = java_escapes(encoded)
+        return prefix + encoded + suffix if prefix else encoded
+
+    return encode_any
+
+
+def _is_plain(value: Any, depth: int) -> bool:
+    """Whether orjson writes it as Jackson does (keys and surrogates apart, which it refuses by itself)."""
+    kind = type(value)
+    if kind is str or kind is bool or value is None:
+        return True
+    if kind is int:
+        return -0x8000000000000000 <= value <= 0x7FFFFFFFFFFFFFFF
+    if kind is float:
+        return 0.001 <= value < 1e7 or -1e7 < value <= -0.001 or value == 0.0
+    if kind is dict:
+        items = value.values()
+    elif kind is list:
+        items = value
+    else:
+        return False
+    if depth > _PLAIN_DEPTH:
+        return False
+    for item in items:
+        kind = type(item)
+        if kind is str or item is None:
+            continue
+        if not _is_plain(item, depth + 1):
+            return False
+    return True
+
+
+def _raw_double(value: float) -> msgspec.Raw:
+    return msgspec.Raw(float_json(value, "", single=False))
+
+
+def _raw_float(value: float) -> msgspec.Raw:
+    return msgspec.Raw(float_json(value, "", single=True))
+
+
+class _Compiler:
+    """Builds the msgspec types of one schema and the source of the function that mends their values.
+
+    A value that needs mending is mended by an expression or by statements; names in them are bound in ``names``.
+    """
+
+    def __init__(self, settings: JsonSettings) -> None:
+        self._settings = settings
+        self._names: dict[str, Any] = {"Raw": msgspec.Raw, "raw_double": _raw_double, "raw_float": _raw_float}
+        self._lines: list[str] = []
+        self._count = 0
+
+    def function(self, schema: Schema, slow: Encode, prefix: bytes, suffix: bytes) -> Encode:
+        """The encoder of ``schema``; raises ValueError for what msgspec can't do."""
+        kind = self._type(schema)
+        self._names.update(
+            convert=msgspec.convert, encode=msgspec.json.Encoder().encode, kind=kind, passed_on=_PASSED_ON, slow=slow,
+            failures=(msgspec.ValidationError, UnicodeEncodeError, ValueError, OverflowError, RecursionError),
+            java_escapes=java_escapes, prefix=prefix, suffix=suffix)
+        mend = self._mend(schema, "o", "            ")
+        result = "prefix + encoded + suffix" if prefix else "encoded"
+        source = "\n".join([
+            *self._lines,
+            "def encode_value(value):",
+            "    try:",
+            "        o = convert(value, kind, builtin_types=passed_on)",
+            *([f"        if True:\n{mend}"] if mend else []),
+            "        encoded = encode(o)",
+            "    except failures:",
+            "        return slow(value)",
+            f"    if {_BACKSLASH} in encoded:",
+            "        encoded = java_escapes(encoded)",
+            f"    return {result}",
+        ])
+        exec(compile(source, f"<json encoder of {schema.name or schema.type}>", "exec"), self._names)  # noqa: S102 - own source
+        made: Encode = self._names["encode_value"]
+        return made
+
+    def _type(self, schema: Schema) -> Any:
+        """The msgspec type of values of ``schema``; null is allowed where something may stand for it."""
+        kind = self._required_type(schema)
+        if schema.optional or (schema.default is not None and self._settings.replace_null):
+            return kind | None
+        return kind
+
+    def _required_type(self, schema: Schema) -> Any:
+        kind = schema.type
+        if schema.name == DECIMAL and kind is Type.BYTES:
+            return Decimal
+        if kind in INTEGER_BITS:
+            limit = 1 << INTEGER_BITS[kind]
+            return Annotated[int, msgspec.Meta(ge=-limit, le=limit - 1)]
+        if kind is Type.ARRAY:
+            return list[self._type(schema.value_schema) if schema.value_schema else Any]  # type: ignore[misc]
+        if kind is Type.MAP:
+            return self._map_type(schema)
+        if kind is Type.STRUCT:
+            return self._struct_type(schema)
+        return {Type.STRING: str, Type.BOOLEAN: bool, Type.BYTES: bytes, Type.FLOAT32: float, Type.FLOAT64: float}[kind]
+
+    def _map_type(self, schema: Schema) -> Any:
+        if schema.key_schema is None or schema.value_schema is None:
+            raise ValueError("a map without the schemas of its keys and values")
+        if schema.key_schema.type is Type.STRING:
+            return dict[str, self._type(schema.value_schema)]  # type: ignore[misc]
+        if schema.key_schema.type not in INTEGER_BITS:
+            raise ValueError("keys that msgspec may not check as JsonConverter does")
+        return dict[self._required_type(schema.key_schema), self._type(schema.value_schema)]  # type: ignore[misc]
+
+    def _struct_type(self, schema: Schema) -> Any:
+        fields: list[Any] = []
+        for index, member in enumerate(schema.fields):
+            kind = self._type(member.schema)
+            fields.append((f"f{index}", kind, None) if self._may_be_absent(member.schema) else (f"f{index}", kind))
+        return msgspec.defstruct(
+            "Value", fields, rename={f"f{index}": member.name for index, member in enumerate(schema.fields)},
+            kw_only=True, gc=False, forbid_unknown_fields=True)
+
+    def _may_be_absent(self, schema: Schema) -> bool:
+        return schema.optional or (schema.default is not None and self._settings.replace_null)
+
+    def _bind(self, stem: str, value: Any) -> str:
+        self._count += 1
+        name = f"{stem}{self._count}"
+        self._names[name] = value
+        return name
+
+    def _mend(self, schema: Schema, target: str, indent: str) -> str:
+        """Statements that mend the value in ``target``, a local name or an attribute; empty if it is right as it is."""
+        optional = self._may_be_absent(schema)
+        inner = indent + ("    " if optional else "")
+        body = self._mend_present(schema, target, inner)
+        default = ""
+        if schema.default is not None and self._settings.replace_null:
+            text = value_text(schema, schema.default, self._settings, "the default")
+            default = f"{indent}if {target} is None: {target} = {self._bind('default', msgspec.Raw(text))}"
+        if not body:
+            return default
+        if not optional:
+            return body
+        return f"{default}\n{indent}else:\n{body}" if default else f"{indent}if {target} is not None:\n{body}"
+
+    def _mend_present(self, schema: Schema, target: str, indent: str) -> str:
+        kind = schema.type
+        if kind is Type.FLOAT64:
+            local = self._local()
+            return (f"{indent}{local} = {target}\n"
+                    f"{indent}if not (0.001 <= {local} < 1e7 or -1e7 < {local} <= -0.001 or {local} == 0.0): "
+                    f"{target} = raw_double({local})")
+        if kind is Type.FLOAT32:
+            return f"{indent}{target} = raw_float({target})"
+        if kind is Type.BYTES and schema.name == DECIMAL:
+            return f"{indent}{target} = {self._bind('decimal', self._decimal(schema))}({target})"
+        if kind is Type.STRUCT:
+            local = self._local()
+            parts = [self._mend(member.schema, f"{local}.f{index}", indent) for index, member in enumerate(schema.fields)]
+            parts = [part for part in parts if part]
+            return "\n".join([f"{indent}{local} = {target}", *parts]) if parts else ""
+        if kind is Type.ARRAY and schema.value_schema is not None:
+            mender = self._mender(schema.value_schema)
+            return f"{indent}{target} = [{mender}(item) for item in {target}]" if mender else ""
+        if kind is Type.MAP and schema.key_schema is not None and schema.value_schema is not None:
+            mender = self._mender(schema.value_schema)
+            item = f"{mender}(item)" if mender else "item"
+            if schema.key_schema.type is not Type.STRING:
+                return f"{indent}{target} = [[key, {item}] for key, item in {target}.items()]"
+            return f"{indent}{target} = {{key: {item} for key, item in {target}.items()}}" if mender else ""
+        return ""
+
+    def _mender(self, schema: Schema) -> str:
+        """The name of a function that mends one value, defined on the way; empty if none is needed."""
+        body = self._mend(schema, "item", "    ")
+        if not body:
+            return ""
+        self._count += 1
+        name = f"mend{self._count}"
+        self._lines.append(f"def {name}(item):\n{body}\n    return item")
+        return name
+
+    def _local(self) -> str:
+        self._count += 1
+        return f"x{self._count}"
+
+    def _decimal(self, schema: Schema) -> Any:
+        if self._settings.numeric_decimals:
+            return lambda value: msgspec.Raw(decimal_text(value))
+        scale = decimal_scale(schema)
+        return lambda value: base64_text(decimal_bytes(value, scale))

@@ -1,0 +1,251 @@
+"""JSON text exactly as Java's JsonConverter of Kafka 4.1 writes it: the schema envelope and, value by value, the payload.
+
+This is the complete and slow way: it walks the schema. ``worker.converters.json_compile`` makes the fast functions, which
+fall back to this one for values they can't vouch for, and so also for every error message.
+"""
+from __future__ import annotations
+
+import binascii
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.errors import Skippable
+from connectors.schema import DECIMAL, Type
+from worker.converters.base import bad_value, member_path, missing, out_of_range
+from worker.converters.javatext import decimal_bytes, decimal_scale, decimal_text, double_text, float_text
+
+if TYPE_CHECKING:
+    from connectors.schema import Schema
+
+INTEGER_BITS: Final = {Type.INT8: 7, Type.INT16: 15, Type.INT32: 31, Type.INT64: 63}
+_FLOATS: Final = (Type.FLOAT32, Type.FLOAT64)
+_LIST_TYPES: Final = (list, tuple, set, frozenset)
+_BYTES_TYPES: Final = (bytes, bytearray, memoryview)
+_MAX_DEPTH: Final = 500
+#: An escape in finished JSON: the control characters are written in lower case by Python's encoders, in upper case by Jackson.
+_ESCAPE: Final = re.compile(rb"\\(?:u00([01][0-9a-f])|.)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class JsonSettings:
+    """The options that decide how values are written.
+
+    Attributes:
+        numeric_decimals: ``decimal.format=NUMERIC``.
+        replace_null: ``replace.null.with.default``.
+    """
+
+    numeric_decimals: bool = False
+    replace_null: bool = True
+
+
+def java_escapes(encoded: bytes) -> bytes:
+    r"""``encoded`` (JSON) with its ``\u00xx`` escapes in upper case, as Jackson writes them."""
+    return _ESCAPE.sub(lambda found: b"\\u00" + found[1].upper() if found[1] else found[0], encoded)
+
+
+def string_text(value: str, path: str = "") -> str:
+    """``value`` as a JSON string.
+
+    Raises:
+        Skippable: it holds half of a surrogate pair, which UTF-8 can't express.
+    """
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        try:  # Java's strings are UTF-16: two halves that stand together are one character
+            value = value.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+        except UnicodeDecodeError:
+            raise Skippable(f"Cannot convert {path or 'the value'} to JSON: it holds half of a surrogate pair (incomplete "
+                            "surrogate), which UTF-8 can't express. Decode the source with errors replaced.") from None
+    return java_escapes(json.dumps(str(value), ensure_ascii=False).encode()).decode()
+
+
+def value_text(schema: Schema | None, value: Any, settings: JsonSettings, path: str = "", depth: int = 0) -> str:
+    """The JSON text of ``value``.
+
+    Args:
+        schema: its schema, or None for schemaless data.
+        value: the value.
+        settings: see ``JsonSettings``.
+        path: where it stands in the record, for messages.
+        depth: how deep it is nested.
+
+    Raises:
+        Skippable: it can't be converted.
+    """
+    if depth > _MAX_DEPTH:
+        raise Skippable(f"Cannot convert {path[:200]} to JSON: it is nested more than {_MAX_DEPTH} levels deep.")
+    if schema is None:
+        return _schemaless_text(value, settings, path, depth)
+    if value is None:
+        if schema.default is not None and settings.replace_null:
+            return value_text(schema, schema.default, settings, path, depth)
+        if schema.optional:
+            return "null"
+        raise missing(path, schema.type)
+    if schema.type is Type.STRUCT:
+        return _struct_text(schema, value, settings, path, depth)
+    if schema.type is Type.ARRAY:
+        if not isinstance(value, _LIST_TYPES):
+            raise bad_value(path, schema.type, value)
+        return "[" + ",".join(value_text(schema.value_schema, item, settings, f"{path}[{index}]", depth + 1)
+                              for index, item in enumerate(value)) + "]"
+    if schema.type is Type.MAP:
+        if not isinstance(value, Mapping):
+            raise bad_value(path, schema.type, value)
+        as_object = schema.key_schema is not None and schema.key_schema.type is Type.STRING
+        return _map_text(schema, value, settings, path, depth, as_object=as_object)
+    return _scalar_text(schema, value, settings, path)
+
+
+def _struct_text(schema: Schema, value: Any, settings: JsonSettings, path: str, depth: int) -> str:
+    if not isinstance(value, Mapping):
+        raise bad_value(path, schema.type, value)
+    if unknown := value.keys() - {member.name for member in schema.fields}:
+        name = min(map(str, unknown))
+        raise Skippable(f"Cannot convert {member_path(path, name)}: the struct's schema has no such field. "
+                        "Add it to the schema or leave it out of the value.")
+    return "{" + ",".join(
+        f"{string_text(member.name)}:"
+        f"{value_text(member.schema, value.get(member.name), settings, member_path(path, member.name), depth + 1)}"
+        for member in schema.fields) + "}"
+
+
+def _map_text(schema: Schema | None, value: Mapping[Any, Any], settings: JsonSettings, path: str, depth: int, *,
+              as_object: bool) -> str:
+    keys, values = (schema.key_schema, schema.value_schema) if schema is not None else (None, None)
+    place = path or "the map"
+    if not as_object:
+        return "[" + ",".join(f"[{value_text(keys, key, settings, f'a key of {place}', depth + 1)},"
+                              f"{value_text(values, item, settings, f'{path}[...]', depth + 1)}]"
+                              for key, item in value.items()) + "]"
+    members: dict[str, str] = {}
+    for key, item in value.items():
+        text = value_text(keys, key, settings, f"a key of {place}", depth + 1)
+        # A null key of an optional schema becomes Java's "null".
+        name = text if text.startswith('"') else f'"{text}"'
+        members[name] = value_text(values, item, settings, f"{path}[{name}]", depth + 1)
+    return "{" + ",".join(f"{name}:{text}" for name, text in members.items()) + "}"
+
+
+def _scalar_text(schema: Schema, value: Any, settings: JsonSettings, path: str) -> str:
+    kind = schema.type
+    if schema.name == DECIMAL and kind is Type.BYTES:
+        return _decimal_text(schema, value, settings, path)
+    if kind in INTEGER_BITS:
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise bad_value(path, kind, value)
+        limit = 1 << INTEGER_BITS[kind]
+        if not -limit <= value < limit:
+            raise out_of_range(path, kind)
+        return str(int(value))
+    if kind is Type.STRING:
+        if not isinstance(value, str):
+            raise bad_value(path, kind, value)
+        return string_text(value, path)
+    if kind is Type.BOOLEAN:
+        if not isinstance(value, bool):
+            raise bad_value(path, kind, value)
+        return "true" if value else "false"
+    if kind in _FLOATS:
+        return float_json(value, path, single=kind is Type.FLOAT32)
+    if not isinstance(value, _BYTES_TYPES):
+        raise bad_value(path, kind, value)
+    return f'"{base64_text(value)}"'
+
+
+def _decimal_text(schema: Schema, value: Any, settings: JsonSettings, path: str) -> str:
+    if not isinstance(value, Decimal):
+        raise bad_value(path, "Decimal", value)
+    try:
+        if settings.numeric_decimals:
+            return decimal_text(value)
+        return f'"{base64_text(decimal_bytes(value, decimal_scale(schema)))}"'
+    except ValueError as error:
+        raise Skippable(f"Cannot convert {path or 'the value'} to Decimal with scale {schema.parameter('scale')}: {error}. "
+                        "Round it in a transform, or give the schema the scale of the source's column.") from None
+
+
+def float_json(value: Any, path: str, *, single: bool) -> str:
+    """A float as JSON; what isn't a number is a string, as Jackson writes it.
+
+    Raises:
+        Skippable: it is no number, or too large for float32.
+    """
+    if not isinstance(value, float | int | Decimal) or isinstance(value, bool):
+        raise bad_value(path, "float" if single else "double", value)
+    try:
+        number = float(value)
+        text = float_text(number) if single else double_text(number)
+    except OverflowError:
+        raise out_of_range(path, "float" if single else "double") from None
+    return f'"{text}"' if text[-1] in "Ny" else text
+
+
+def base64_text(value: bytes | bytearray | memoryview) -> str:
+    """Base64 with padding, without line breaks."""
+    return binascii.b2a_base64(value, newline=False).decode()
+
+
+def _schemaless_text(value: Any, settings: JsonSettings, path: str, depth: int) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, str):
+        return string_text(value, path)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        if not -0x8000000000000000 <= value <= 0x7FFFFFFFFFFFFFFF:
+            raise out_of_range(path, "a schemaless integer (int64)")
+        return str(int(value))
+    if isinstance(value, float):
+        return float_json(value, path, single=False)
+    if isinstance(value, Mapping):
+        return _map_text(None, value, settings, path, depth, as_object=all(isinstance(key, str) for key in value))
+    if isinstance(value, _LIST_TYPES):
+        return "[" + ",".join(value_text(None, item, settings, f"{path}[{index}]", depth + 1)
+                              for index, item in enumerate(value)) + "]"
+    if isinstance(value, _BYTES_TYPES):
+        return f'"{base64_text(value)}"'
+    raise Skippable(f"Cannot convert {path or 'the value'}: {type(value).__name__} has no type of its own in schemaless data. "
+                    "Give the record a schema, or yield str, bytes, int, float, bool, list or dict.")
+
+
+def schema_text(schema: Schema | None, settings: JsonSettings) -> str:
+    """A schema as JsonConverter writes it into the envelope.
+
+    Raises:
+        Skippable: a default value does not match its schema.
+    """
+    return "null" if schema is None else "{" + ",".join(_schema_members(schema, settings)) + "}"
+
+
+def _schema_members(schema: Schema, settings: JsonSettings) -> list[str]:
+    members = [f'"type":"{schema.type}"']
+    if schema.type is Type.ARRAY:
+        members.append(f'"items":{schema_text(schema.value_schema, settings)}')
+    elif schema.type is Type.MAP:
+        members += [f'"keys":{schema_text(schema.key_schema, settings)}', f'"values":{schema_text(schema.value_schema, settings)}']
+    elif schema.type is Type.STRUCT:
+        fields = ("{" + ",".join([*_schema_members(member.schema, settings), f'"field":{string_text(member.name)}']) + "}"
+                  for member in schema.fields)
+        members.append(f'"fields":[{",".join(fields)}]')
+    members.append(f'"optional":{"true" if schema.optional else "false"}')
+    if schema.name is not None:
+        members.append(f'"name":{string_text(schema.name)}')
+    if schema.version is not None:
+        members.append(f'"version":{schema.version}')
+    if schema.doc is not None:
+        members.append(f'"doc":{string_text(schema.doc)}')
+    if schema.parameters:
+        parameters = dict(schema.parameters)
+        members.append('"parameters":{' + ",".join(f"{string_text(key)}:{string_text(text)}"
+                                                   for key, text in parameters.items()) + "}")
+    if schema.default is not None:
+        members.append(f'"default":{value_text(schema, schema.default, settings, "the default")}')
+    return members

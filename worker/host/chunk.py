@@ -1,0 +1,135 @@
+"""One Kafka record batch being filled, sent and, if need be, sent again by another producer.
+
+``Chunk`` has the methods that aiokafka's accumulator calls on its ``BatchBuilder`` (that class costs twice the time per
+record, and a batch of it can't be given to a second producer).
+"""
+from __future__ import annotations
+
+import struct
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from aiokafka.record.util import calc_crc32c
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from worker.host.commits import Unit
+
+#: Kafka's codec numbers (record batch attributes, bits 0-2).
+CODECS: Final = {None: 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+
+# Record batch v2: the CRC covers all that follows it; producer id, epoch and base sequence stand together.
+_CRC: Final = struct.Struct(">I")
+_CRC_AT: Final = 17
+_CRC_FROM: Final = 21
+_STATE: Final = struct.Struct(">qhi")
+_STATE_AT: Final = 43
+#: Bytes of a record batch's header and of the longest record frame (lengths, deltas, attributes).
+OVERHEAD: Final = 61 + 21
+
+Headers = list[tuple[str, bytes | None]]
+
+
+class Chunk:
+    """Records for one Kafka partition that travel and are acknowledged together.
+
+    Attributes:
+        append: ``(offset, timestamp ms or None, key, value, headers)`` -> None if it doesn't fit; offset counts from 0.
+        count: how many records were appended; the appender keeps it.
+        units: whose records it holds; each is released when the chunk is acknowledged.
+        born: loop time in seconds of the first record.
+        sent: loop time in seconds when it was given to aiokafka.
+        accounted: bytes of it that are in the producer's count of outstanding bytes.
+    """
+
+    __slots__ = ("_buffer", "_builder", "_closed", "_lock", "accounted", "append", "born", "codec", "count", "sent", "transactional",
+                 "units")
+
+    def __init__(self, codec: int, batch_size: int, born: float, *, transactional: bool = False) -> None:
+        self._builder = DefaultRecordBatchBuilder(2, codec, int(transactional), -1, -1, 0, batch_size)
+        self._buffer: bytearray | None = None
+        self._closed = False
+        # A thread may still compress it for a producer that was given up when the next one asks for it.
+        self._lock = threading.Lock()
+        self.append: Callable[[int, int | None, bytes | None, bytes | None, Headers], Any] = self._builder.append
+        self.codec = codec
+        self.transactional = transactional
+        self.count = 0
+        self.units: list[Unit] = []
+        self.born = born
+        self.sent = 0.0
+        self.accounted = 0
+
+    def hold(self, unit: Unit) -> None:
+        """Let ``unit`` wait for this chunk's acknowledgement."""
+        if not self.units or self.units[-1] is not unit:
+            self.units.append(unit)
+            unit.held += 1
+
+    def build(self) -> None:
+        """Compress and freeze; safe in a thread as long as nothing is appended."""
+        self._closed = True
+        with self._lock:
+            if self._buffer is None:
+                self._buffer = self._builder.build()
+
+    def split(self, batch_size: int) -> list[Chunk]:
+        """The same records in chunks of at most ``batch_size`` bytes and at most half as many records each.
+
+        Every piece holds all of the units, so none is acknowledged before all pieces are.
+        """
+        self.build()
+        assert self._buffer is not None
+        most = max(1, (self.count + 1) // 2)
+        pieces: list[Chunk] = []
+        for record in DefaultRecordBatch(bytes(self._buffer)):
+            fields = record.timestamp, record.key, record.value, list(record.headers)
+            piece = pieces[-1] if pieces else None
+            if piece is None or piece.count == most or piece.append(piece.count, *fields) is None:
+                piece = Chunk(self.codec, batch_size, self.born, transactional=self.transactional)
+                pieces.append(piece)
+                piece.append(0, *fields)
+            piece.count += 1
+        for piece in pieces:
+            piece.accounted = piece.size()
+            for unit in self.units:
+                piece.hold(unit)
+        return pieces
+
+    def records(self) -> list[tuple[bytes | None, bytes | None]]:
+        """(key, value) of each record, decoded from the batch."""
+        self.build()
+        assert self._buffer is not None
+        return [(record.key, record.value) for record in DefaultRecordBatch(bytes(self._buffer))]
+
+    # What aiokafka's accumulator and sender call.
+
+    def close(self) -> None:
+        """No more records."""
+        self._closed = True
+
+    def closed(self) -> bool:
+        """Whether it takes no more records; aiokafka lets an open batch linger."""
+        return self._closed
+
+    def record_count(self) -> int:
+        """How many records it holds."""
+        return self.count
+
+    def size(self) -> int:
+        """Bytes so far."""
+        return len(self._buffer) if self._buffer is not None else int(self._builder.size())
+
+    def _set_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        if self._buffer is None:
+            self._builder.set_producer_state(producer_id, producer_epoch, base_sequence)
+            return
+        _STATE.pack_into(self._buffer, _STATE_AT, producer_id, producer_epoch, base_sequence)
+        _CRC.pack_into(self._buffer, _CRC_AT, calc_crc32c(memoryview(self._buffer)[_CRC_FROM:]))
+
+    def _build(self) -> bytearray:
+        self.build()
+        assert self._buffer is not None
+        return self._buffer

@@ -1,0 +1,206 @@
+"""Records to keys, values and headers in bytes, a run of records of one topic and schema at a time."""
+from __future__ import annotations
+
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from connectors.errors import Fatal, Fenced, Retriable
+from worker.host.errors import Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from connectors.api import SourceRecord
+    from connectors.schema import Schema
+    from worker.converters.base import Converter, Encode, HeaderConverter
+    from worker.host.chunk import Headers
+
+#: What the runner must see: an outage, or the end of the task.
+_NOT_THE_RECORD: Final = (Retriable, Fatal, Fenced)
+
+
+class Converted(NamedTuple):
+    """A run of records ready for a ``Route``: parallel lists, None for "all None" or "no headers"."""
+
+    topic: str
+    records: Sequence[SourceRecord]
+    values: list[bytes | None]
+    keys: list[bytes | None] | None
+    partitions: list[int | None] | None
+    timestamps: list[int | None] | None
+    headers: list[Headers] | None
+
+
+class Refused(NamedTuple):
+    """A record that could not be converted."""
+
+    record: SourceRecord
+    stage: Stage
+    error: Exception
+    executing: str
+
+
+def runs(records: Sequence[SourceRecord]) -> list[Sequence[SourceRecord]]:
+    """``records`` as stretches of one topic, key schema and value schema (the same objects), in order within each topic.
+
+    Order between topics is not kept: Kafka has none. A uniform batch, the usual case, is looked at once and not copied.
+    """
+    first = records[0]
+    topic, key_schema, value_schema = first.topic, first.key_schema, first.value_schema
+    for record in records:
+        if record.value_schema is not value_schema or record.topic is not topic or record.key_schema is not key_schema:
+            break
+    else:
+        return [records]
+    by_topic: dict[str, list[SourceRecord]] = {}
+    for record in records:
+        group = by_topic.get(record.topic)
+        if group is None:
+            group = by_topic[record.topic] = []
+        group.append(record)
+    result: list[Sequence[SourceRecord]] = []
+    for group in by_topic.values():
+        start = 0
+        value_schema, key_schema = group[0].value_schema, group[0].key_schema
+        for index, record in enumerate(group):
+            if record.value_schema is not value_schema or record.key_schema is not key_schema:
+                result.append(group[start:index])
+                start, value_schema, key_schema = index, record.value_schema, record.key_schema
+        result.append(group[start:] if start else group)
+    return result
+
+
+class Conversion:
+    """The three converters of a task.
+
+    Args:
+        key: ``key.converter``.
+        value: ``value.converter``.
+        header: ``header.converter``.
+        persist: runs a coroutine function and tries it again as long as it raises ``Retriable``.
+    """
+
+    def __init__(self, key: Converter, value: Converter, header: HeaderConverter,
+                 persist: Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]) -> None:
+        self._key = key
+        self._value = value
+        self._header = header
+        self._persist = persist
+        self._prepared: dict[tuple[str, int, int], tuple[Schema | None, Schema | None, Encode, Encode]] = {}
+
+    async def close(self) -> None:
+        """Release the converters' connections."""
+        await self._key.close()
+        await self._value.close()
+
+    async def convert(self, run: Sequence[SourceRecord], refused: list[Refused]) -> Converted | None:
+        """Convert a run; records that can't be go to ``refused``. None if nothing is left.
+
+        Raises:
+            Retriable: a service that a converter needs is away for longer than may be tried.
+            Fatal: it refuses this client.
+        """
+        first = run[0]
+        topic = first.topic
+        entry = self._prepared.get((topic, id(first.key_schema), id(first.value_schema)))
+        if entry is None:
+            entry = await self._prepare(topic, run, refused)
+            if entry is None:
+                return None
+        _, _, encode_key, encode_value = entry
+        keys: list[Any] | None = None
+        try:
+            keys = self._keys(run, encode_key)
+            values = [encode_value(record.value) for record in run]
+        except _NOT_THE_RECORD:
+            raise
+        except Exception:  # noqa: BLE001 - found again below, record by record
+            run, keys, values = self._one_by_one(run, encode_key, encode_value, refused)
+        heads: list[Headers] | None = None
+        if any([record.headers for record in run]):  # noqa: C419 - a list is faster here than a generator
+            run, keys, values, heads = self._headers(run, keys, values, refused)
+        if not run:
+            return None
+        partitions: list[int | None] | None = [record.partition for record in run]
+        if partitions is not None and partitions.count(None) == len(partitions):
+            partitions = None
+        timestamps: list[int | None] | None = [record.timestamp for record in run]
+        if timestamps is not None and timestamps.count(None) == len(timestamps):
+            timestamps = None
+        return Converted(topic, run, values, keys, partitions, timestamps, heads)
+
+    async def _prepare(self, topic: str, run: Sequence[SourceRecord],
+                       refused: list[Refused]) -> tuple[Schema | None, Schema | None, Encode, Encode] | None:
+        first = run[0]
+        encoders: list[Encode] = []
+        for stage, converter, schema in ((Stage.KEY_CONVERTER, self._key, first.key_schema),
+                                         (Stage.VALUE_CONVERTER, self._value, first.value_schema)):
+            try:
+                await self._persist(lambda converter=converter, schema=schema: converter.prepare(topic, schema))  # type: ignore[misc]
+                encoders.append(converter.encoder(topic, schema))
+            except _NOT_THE_RECORD:
+                raise
+            except Exception as error:  # noqa: BLE001 - a schema that can't be converted: all of its records can't
+                refused.extend(Refused(record, stage, error, _class(converter)) for record in run)
+                return None
+        if len(self._prepared) >= 1000:
+            self._prepared.clear()
+        entry = (first.key_schema, first.value_schema, encoders[0], encoders[1])
+        self._prepared[topic, id(first.key_schema), id(first.value_schema)] = entry
+        return entry
+
+    @staticmethod
+    def _keys(run: Sequence[SourceRecord], encode: Encode) -> list[bytes | None] | None:
+        keys = [record.key for record in run]
+        if keys.count(None) < len(keys):
+            return [encode(key) for key in keys]
+        same = encode(None)
+        return None if same is None else [same] * len(keys)
+
+    def _one_by_one(self, run: Sequence[SourceRecord], encode_key: Encode, encode_value: Encode, refused: list[Refused],
+                    ) -> tuple[list[SourceRecord], list[bytes | None], list[bytes | None]]:
+        good: list[SourceRecord] = []
+        keys: list[bytes | None] = []
+        values: list[bytes | None] = []
+        for record in run:
+            stage, converter = Stage.KEY_CONVERTER, self._key
+            try:
+                key = encode_key(record.key)
+                stage, converter = Stage.VALUE_CONVERTER, self._value
+                value = encode_value(record.value)
+            except _NOT_THE_RECORD:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever a converter raises on a record is that record's
+                refused.append(Refused(record, stage, error, _class(converter)))
+                continue
+            good.append(record)
+            keys.append(key)
+            values.append(value)
+        return good, keys, values
+
+    def _headers(self, run: Sequence[SourceRecord], keys: list[bytes | None] | None, values: list[bytes | None],
+                 refused: list[Refused],
+                 ) -> tuple[list[SourceRecord], list[bytes | None] | None, list[bytes | None], list[Headers]]:
+        convert = self._header.from_connect_header
+        good: list[SourceRecord] = []
+        new_keys: list[bytes | None] = []
+        new_values: list[bytes | None] = []
+        heads: list[Headers] = []
+        for record, key, value in zip(run, keys or repeat(None), values, strict=False):
+            try:
+                head: Headers = [(header.key, convert(record.topic, header.key, header.schema, header.value))
+                                 for header in record.headers]
+            except _NOT_THE_RECORD:
+                raise
+            except Exception as error:  # noqa: BLE001 - as above
+                refused.append(Refused(record, Stage.HEADER_CONVERTER, error, _class(self._header)))
+                continue
+            good.append(record)
+            new_keys.append(key)
+            new_values.append(value)
+            heads.append(head)
+        return good, None if keys is None else new_keys, new_values, heads
+
+
+def _class(converter: object) -> str:
+    return f"{type(converter).__module__}.{type(converter).__qualname__}"

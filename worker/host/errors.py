@@ -1,0 +1,179 @@
+"""What to do about errors: pauses between tries, tolerance of bad records, dead letters, automatic restarts. All pure."""
+from __future__ import annotations
+
+import random
+import time
+import traceback
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from connectors.api import BadRecord, SourceRecord
+from connectors.errors import Fatal
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Iterator
+
+    from connectors.api import Position
+    from connectors.options import Config
+    from worker.host.chunk import Headers
+    from worker.protocol import TaskId, TaskStats
+
+_FIRST_PAUSE_S: Final = 0.2
+_LAST_PAUSE_S: Final = 10.0
+
+
+class Stage(StrEnum):
+    """Where a record went wrong; Connect's names."""
+
+    TASK_POLL = "TASK_POLL"
+    TRANSFORMATION = "TRANSFORMATION"
+    KEY_CONVERTER = "KEY_CONVERTER"
+    VALUE_CONVERTER = "VALUE_CONVERTER"
+    HEADER_CONVERTER = "HEADER_CONVERTER"
+    KAFKA_PRODUCE = "KAFKA_PRODUCE"
+
+
+def backoff(first_s: float = _FIRST_PAUSE_S, last_s: float = _LAST_PAUSE_S) -> Iterator[float]:
+    """Seconds to wait before each further try: doubling up to ``last_s``, with jitter, without end."""
+    pause = min(first_s, last_s)
+    while True:
+        yield pause * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
+        pause = min(pause * 2, last_s)
+
+
+class RestartPolicy:
+    """Decides whether and when a failed task starts again.
+
+    Args:
+        config: with the ``errors.restart.*`` options.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._always = config["errors.restart.policy"] == "always"
+        self._most: int = config["errors.restart.max.attempts"]
+        self._first_s = config["errors.restart.delay.ms"] / 1000
+        self._last_s = config["errors.restart.max.delay.ms"] / 1000
+        self._reset_s = config["errors.restart.reset.ms"] / 1000
+        self.attempts = 0
+
+    def delay(self, ran_s: float) -> float | None:
+        """Seconds until the restart after a run of ``ran_s`` seconds, or None to stay FAILED."""
+        if not self._always:
+            return None
+        if ran_s >= self._reset_s:
+            self.attempts = 0
+        if 0 <= self._most <= self.attempts:
+            return None
+        self.attempts += 1
+        return min(self._first_s * 2.0 ** min(self.attempts - 1, 60), self._last_s)
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A record for the dead letter topic: the raw input as its value."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+class ErrorHandler:
+    """Applies ``errors.tolerance`` and its companions to bad records of one task, and counts them.
+
+    Args:
+        task: the task.
+        config: with the ``errors.*`` options.
+        stats: counts go there.
+        log: of the task.
+        limit: largest dead letter in bytes; longer input is cut.
+    """
+
+    def __init__(self, task: TaskId, config: Config, stats: TaskStats, log: logging.LoggerAdapter[logging.Logger],
+                 limit: int) -> None:
+        self._task = task
+        self._stats = stats
+        self._log = log
+        self._limit = limit
+        self.tolerant = config["errors.tolerance"] == "all"
+        self._log_enabled: bool = config["errors.log.enable"]
+        self._log_messages: bool = config["errors.log.include.messages"]
+        self._headers: bool = config["errors.deadletterqueue.context.headers.enable"]
+        self.topic: str = config["errors.deadletterqueue.topic.name"] or "" if self.tolerant else ""
+
+    def bad(self, stage: Stage, error: Exception, origin: SourceRecord | BadRecord, executing: str = "") -> DeadLetter | None:
+        """Take note of a bad record.
+
+        Returns:
+            What to write to the dead letter topic (``topic``) before offsets pass the record, or None.
+
+        Raises:
+            Fatal: bad records are not tolerated.
+        """
+        if isinstance(origin, BadRecord):
+            key, value = None, origin.raw
+        else:
+            key, value = _plain(origin.key), _plain(origin.value)
+        return self.refused(stage, error, executing, origin.topic, key, value, origin.source_partition, origin.source_offset)
+
+    def refused(self, stage: Stage, error: Exception, executing: str, topic: str | None, key: bytes | None,
+                value: bytes | None, partition: Position | None, offset: Position | None) -> DeadLetter | None:
+        """As ``bad``, for what is known of a record in serialized form."""
+        stats = self._stats
+        stats.record_failures += 1
+        stats.last_error_ms = int(time.time() * 1000)
+        place = f"source partition {_json(partition)}, source offset {_json(offset)}"
+        if not self.tolerant:
+            stats.record_errors += 1
+            raise Fatal(f"Tolerance exceeded in error handler: {stage} of a record failed at {place}: {error} "
+                        "(errors.tolerance=all skips such records)") from error
+        stats.records_skipped += 1
+        if self._log_enabled:
+            stats.errors_logged += 1
+            content = f", key {key!r}, value {value!r}" if self._log_messages else ""
+            self._log.error("Error encountered in task %s. Executing stage '%s' with class '%s', where source record is at %s, "
+                            "for topic %s%s: %s", self._task, stage, executing, place, topic, content, error)
+        if not self.topic:
+            return None
+        stats.dead_letter_requests += 1
+        headers = self._context(stage, error, executing, topic, partition, offset) if self._headers else []
+        room = self._limit - sum(len(name) + len(data or b"") + 12 for name, data in headers) - len(key or b"") - 200
+        if value is not None and len(value) > room:
+            value = value[:max(0, room)]
+            headers.append(("__connect.errors.truncated", b"true"))
+        return DeadLetter(key, value, headers)
+
+    def _context(self, stage: Stage, error: Exception, executing: str, topic: str | None, partition: Position | None,
+                 offset: Position | None) -> Headers:
+        trace = "".join(traceback.format_exception(error))[-8000:]
+        fields: list[tuple[str, str | None]] = [
+            ("topic", topic), ("partition", None), ("offset", None),
+            ("connector.name", self._task.connector), ("task.id", str(self._task.task)), ("stage", stage),
+            ("class.name", executing), ("exception.class.name", f"{type(error).__module__}.{type(error).__qualname__}"),
+            ("exception.message", str(error)[:2000]), ("exception.stacktrace", trace),
+            ("source.partition", _json(partition)), ("source.offset", _json(offset)),
+        ]
+        return [(f"__connect.errors.{name}", None if text is None else text.encode("utf-8", "replace")) for name, text in fields]
+
+
+def _json(position: Position | None) -> str:
+    return orjson.dumps(position, default=str).decode() if position is not None else "unknown"
+
+
+def _plain(value: Any) -> bytes | None:
+    """A record's key or value as bytes that a person can read."""
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace")
+    try:
+        return orjson.dumps(value, default=_readable, option=orjson.OPT_NON_STR_KEYS)
+    except (TypeError, ValueError):
+        return repr(value).encode("utf-8", "replace")
+
+
+def _readable(value: Any) -> str:
+    return value.decode("latin-1") if isinstance(value, bytes | bytearray) else str(value)

@@ -1,0 +1,104 @@
+"""What a handler gets, and how it answers."""
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+import orjson
+from aiohttp import web
+
+from worker.rest.facade import RestError
+from worker.rest.routing import REASONS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from worker.rest.facade import Herder
+    from worker.rest.internal import InternalHerder
+    from worker.rest.settings import RestSettings
+
+_INTEGER: Final = re.compile(r"[+-]?\d{1,10}\Z", re.ASCII)
+#: Left as they are in a path, as Java's ``UriBuilder`` does; ``/`` is encoded, so that the address can be used.
+_PATH_SAFE: Final = "!$&'()*+,;=:@~"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request on its way to its handler.
+
+    Attributes:
+        request: aiohttp's request.
+        parameters: decoded parameters of the path.
+        herder: the cluster.
+        internal: what signed requests between workers ask for; None where there are none.
+        settings: the REST layer's settings.
+    """
+
+    request: web.Request
+    parameters: Mapping[str, str]
+    herder: Herder
+    internal: InternalHerder | None
+    settings: RestSettings
+
+    @property
+    def connector(self) -> str:
+        """The connector named in the path."""
+        return self.parameters["connector"]
+
+    @property
+    def task(self) -> int:
+        """The task named in the path.
+
+        Raises:
+            RestError: 404: not a 32-bit number.
+        """
+        text = self.parameters["task"]
+        if not _INTEGER.match(text) or not -(1 << 31) <= int(text) < 1 << 31:
+            raise RestError(404, REASONS[404])
+        return int(text)
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        """A boolean query parameter as Java reads it: everything but ``true`` is false."""
+        value = optional_flag(self.request, name)
+        return default if value is None else value
+
+    def location(self, connector: str) -> str:
+        """The absolute address of a connector, as this client reaches this worker."""
+        return f"{self.request.scheme}://{self.request.host}/connectors/{quote(connector, safe=_PATH_SAFE)}"
+
+
+def optional_flag(request: web.Request, name: str) -> bool | None:
+    """A boolean query parameter, or None if it is not given."""
+    value = request.query.get(name)
+    return None if value is None else value.lower() == "true"
+
+
+def answer(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
+    """A JSON answer."""
+    return web.Response(body=encode(body), status=status, content_type="application/json", headers=headers)
+
+
+def empty(status: int) -> web.Response:
+    """An answer without a body."""
+    response = web.Response(status=status)
+    if status != 204:
+        response.headers["Content-Length"] = "0"
+    # aiohttp would name a content type for a body that isn't there.
+    response.headers.popall("Content-Type", None)
+    return response
+
+
+def failure(status: int, message: str) -> web.Response:
+    """Kafka Connect's error body."""
+    return answer({"error_code": status, "message": message}, status)
+
+
+def encode(body: Any) -> bytes:
+    """``body`` as compact JSON in UTF-8; offsets may hold integers beyond 64 bits, which orjson refuses."""
+    try:
+        return orjson.dumps(body)
+    except TypeError:
+        return json.dumps(body, separators=(",", ":"), ensure_ascii=True).encode()

@@ -1,0 +1,38 @@
+"""Calls from browsers' pages of other origins: what Jetty's cross-origin filter answers. Pure."""
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from worker.rest.settings import RestSettings
+
+_HEADERS: Final = ("X-Requested-With", "Content-Type", "Accept", "Origin")
+_MAX_AGE_S: Final = 1800
+
+
+def cors_headers(settings: RestSettings, method: str, headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers to add to the answer of a request; empty for origins that may not call.
+
+    Args:
+        settings: which origins and methods are allowed.
+        method: the request's method.
+        headers: the request's headers (case-insensitive mapping).
+    """
+    origin = headers.get("Origin")
+    if not origin or not settings.origins:
+        return {}
+    vary = {} if "*" in settings.origins else {"Vary": "Origin"}
+    if not any(fnmatchcase(origin, pattern) for pattern in settings.origins):
+        return vary
+    allowed = {"Access-Control-Allow-Origin": origin, "Access-Control-Allow-Credentials": "true", **vary}
+    wanted = headers.get("Access-Control-Request-Method")
+    if method != "OPTIONS" or wanted is None:
+        return allowed
+    asked = [item.strip().lower() for item in headers.get("Access-Control-Request-Headers", "").split(",") if item.strip()]
+    if wanted.upper() not in settings.methods or not set(asked) <= {item.lower() for item in _HEADERS}:
+        return vary
+    return {**allowed, "Access-Control-Max-Age": str(_MAX_AGE_S),
+            "Access-Control-Allow-Methods": ",".join(settings.methods), "Access-Control-Allow-Headers": ",".join(_HEADERS)}

@@ -1,0 +1,39 @@
+"""``GET /health`` (KIP-1017)."""
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from worker.rest.call import answer
+from worker.rest.routing import Route
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from worker.rest.call import Call
+
+_HEALTHY: Final = "Worker has completed startup and is ready to handle requests."
+_STARTING: Final = "Worker is still starting up."
+_UNHEALTHY: Final = "Worker was unable to handle this request and may be unable to handle other requests."
+
+
+async def health(call: Call) -> web.Response:
+    """200 healthy, 503 starting, 500 unhealthy."""
+    try:
+        async with asyncio.timeout(call.settings.health_timeout_s):
+            healthy, detail = await call.herder.health()
+    except TimeoutError:
+        healthy, detail = False, f"The check took longer than {call.settings.health_timeout_s:g} s."
+    status, body = verdict(healthy=healthy, ready=call.herder.ready(), detail=detail)
+    return answer(body, status)
+
+
+def verdict(*, healthy: bool, ready: bool, detail: str) -> tuple[int, dict[str, str]]:
+    """The status code and the body."""
+    if healthy and ready:
+        return 200, {"status": "healthy", "message": _HEALTHY}
+    status, word, text = (500, "unhealthy", _UNHEALTHY) if ready else (503, "starting", _STARTING)
+    return status, {"status": word, "message": f"{text} {detail}".rstrip()}
+
+
+ROUTES = (Route("GET", "/health", health, when_ready=False),)

@@ -1,0 +1,20 @@
+"""``GET /``: what this worker is."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from worker.rest.call import answer
+from worker.rest.routing import Route
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from worker.rest.call import Call
+
+
+async def root(call: Call) -> web.Response:
+    """Version, commit and Kafka's cluster id."""
+    return answer(call.herder.root())
+
+
+ROUTES = (Route("GET", "/", root),)

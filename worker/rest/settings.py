@@ -1,0 +1,247 @@
+"""Options of the REST layer, and what follows from their values."""
+from __future__ import annotations
+
+import csv
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Self
+
+from connectors.errors import ConfigInvalid
+from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, at_least, between, invalid
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+_LISTENER: Final = re.compile(r"(?P<scheme>.*)://\[?(?P<host>[0-9a-zA-Z\-%._:]*)\]?:(?P<port>-?\d+)\Z", re.ASCII)
+_HEADER_ACTIONS: Final = ("set", "add", "setDate", "addDate")
+_HTTPS_PREFIX: Final = "listeners.https."
+_ADMIN_HTTPS_PREFIX: Final = "admin.listeners.https."
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """An address to listen on; an empty host means all interfaces, port 0 any free one."""
+
+    scheme: str
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """A listener from ``scheme://host:port``; IPv6 hosts stand in brackets.
+
+        Raises:
+            ConfigInvalid: Kafka's text.
+        """
+        match = _LISTENER.match(text.strip())
+        if match is None:
+            raise ConfigInvalid("Listener doesn't have the right format (protocol://hostname:port).")
+        scheme, port = match["scheme"].lower(), int(match["port"])
+        if scheme not in {"http", "https"}:
+            raise ConfigInvalid('Listener protocol must be either "http" or "https".')
+        if not 0 <= port < 1 << 16:
+            raise ConfigInvalid(f"Listener {text.strip()}: port {port} is not between 0 and 65535.")
+        return cls(scheme, match["host"], port)
+
+    def __str__(self) -> str:
+        return address(self.scheme, self.host, self.port)
+
+
+def address(scheme: str, host: str, port: int) -> str:
+    """A URL without a path; IPv6 hosts get their brackets."""
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderRule:
+    """One rule of ``response.http.headers.config``: ``setDate`` and ``addDate`` give now plus ``value`` milliseconds."""
+
+    action: str
+    name: str
+    value: str
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """A rule from ``action name:value``.
+
+        Raises:
+            ConfigInvalid: Kafka's text.
+        """
+        action, _, header = text.strip().partition(" ")
+        if not header.strip():
+            raise ConfigInvalid(f"Invalid format of header config '{text}'. Expected: '[action] [header name]:[header value]'")
+        known = {item.lower(): item for item in _HEADER_ACTIONS}
+        if action.lower() not in known:
+            raise ConfigInvalid(f"Invalid header config action: '{action}'. Expected one of [{', '.join(_HEADER_ACTIONS)}]")
+        parts = header.strip().split(":")
+        if len(parts) != 2:
+            raise ConfigInvalid(f"Invalid format of header name and header value pair '{header.strip()}'. "
+                                "Expected: '[header name]:[header value]'")
+        name, value = parts[0].strip(), parts[1].strip()
+        if not name or re.search(r"\s", name):
+            raise ConfigInvalid(f"Invalid header name '{name}'. The '[header name]' cannot contain whitespace")
+        if action.lower().endswith("date") and not re.fullmatch(r"-?\d+", value):
+            raise ConfigInvalid(f"Invalid header config '{text}'. A date needs a number of milliseconds from now")
+        return cls(known[action.lower()], name, value)
+
+
+def header_rules(text: str) -> tuple[HeaderRule, ...]:
+    """All rules of a comma-separated value; a rule that holds a comma stands in double quotes.
+
+    Raises:
+        ConfigInvalid: Kafka's text.
+    """
+    if not text.strip():
+        return ()
+    return tuple(HeaderRule.parse(item) for item in next(csv.reader([text], skipinitialspace=True)))
+
+
+def _listeners(name: str, value: Any) -> str | None:
+    if not value and name == "listeners":
+        return ("Invalid value for listeners, at least one URL is expected, ex: http://localhost:8080,https://localhost:8443.")
+    for item in value or ():
+        if not item.strip():
+            return f"Empty URL found when parsing {name} list."
+        try:
+            Listener.parse(item)
+        except ConfigInvalid as error:
+            return str(error)
+    return None
+
+
+def _headers(name: str, value: Any) -> str | None:
+    del name
+    try:
+        header_rules(value or "")
+    except ConfigInvalid as error:
+        return str(error)
+    return None
+
+
+def _advertised(name: str, value: Any) -> str | None:
+    if value is not None and value.lower() not in {"http", "https"}:
+        return invalid(name, value, "it must be http or https")
+    return None
+
+
+#: The options of the REST layer; the worker's own definition takes them in.
+REST_KEYS: Final = (
+    ConfigKey(name="listeners", type=ConfigType.LIST, default=["http://:8083"], validator=_listeners, importance=Importance.LOW,
+              doc="Addresses the REST API listens on. Leave the host empty to listen on all interfaces; port 0 takes a free one.",
+              example="http://0.0.0.0:8083,https://0.0.0.0:8443"),
+    ConfigKey(name="admin.listeners", type=ConfigType.LIST, default=None, validator=_listeners, importance=Importance.LOW,
+              doc="Addresses of their own for /admin. Not set, /admin is served by `listeners`; empty, it is switched off.",
+              example="http://127.0.0.1:8084"),
+    ConfigKey(name="rest.advertised.host.name", type=ConfigType.STRING, default=None, importance=Importance.LOW,
+              doc="The host under which other workers reach this one; by default the listener's."),
+    ConfigKey(name="rest.advertised.port", type=ConfigType.INT, default=None, importance=Importance.LOW,
+              validator=lambda name, value: None if value is None else between(1, 65535)(name, value),
+              doc="The port under which other workers reach this one; by default the listener's."),
+    ConfigKey(name="rest.advertised.listener", type=ConfigType.STRING, default=None, validator=_advertised,
+              importance=Importance.LOW, doc="Which kind of listener other workers use: http or https."),
+    ConfigKey(name="access.control.allow.origin", type=ConfigType.STRING, default="", importance=Importance.LOW,
+              doc="Origins whose pages may call the API from a browser: a comma-separated list, `*` for all. "
+                  "By default none but the API's own.", example="https://console.example.com"),
+    ConfigKey(name="access.control.allow.methods", type=ConfigType.STRING, default="", importance=Importance.LOW,
+              doc="Methods that such pages may use; by default GET, POST and HEAD.", example="GET,POST,PUT,DELETE"),
+    ConfigKey(name="response.http.headers.config", type=ConfigType.STRING, default="", validator=_headers,
+              importance=Importance.LOW,
+              doc="Headers to put on every answer: `action name:value` rules, separated by commas. "
+                  "Actions are set, add, setDate and addDate (the value is then milliseconds from now).",
+              example='set X-Frame-Options: DENY,"add Cache-Control: no-cache, no-store"'),
+    ConfigKey(name="rest.request.timeout.ms", type=ConfigType.LONG, default=90_000, validator=at_least(1), unit="ms",
+              importance=Importance.LOW, doc="How long a request may take before it is answered with 500 (Request timed out)."),
+    ConfigKey(name="rest.health.check.timeout.ms", type=ConfigType.LONG, default=10_000, validator=at_least(1), unit="ms",
+              importance=Importance.LOW, doc="How long /health may take before the worker counts as unhealthy."),
+    ConfigKey(name="rest.request.max.bytes", type=ConfigType.LONG, default=32 << 20, validator=at_least(1024), unit="bytes",
+              importance=Importance.LOW, doc="The largest request body that is read; a larger one is answered with 413."),
+    ConfigKey(name="topic.tracking.enable", type=ConfigType.BOOLEAN, default=True, importance=Importance.LOW,
+              doc="Whether the topics a connector has written to are kept and can be asked for."),
+    ConfigKey(name="topic.tracking.allow.reset", type=ConfigType.BOOLEAN, default=True, importance=Importance.LOW,
+              doc="Whether that list may be cleared through the API."),
+    ConfigKey(name="ssl.client.auth", type=ConfigType.STRING, default="none", importance=Importance.LOW,
+              doc="Whether an https listener asks its clients for a certificate: none, requested or required.",
+              validator=lambda name, value: None if value in {"none", "requested", "required"} else invalid(
+                  name, value, "String must be one of: required, requested, none")),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RestSettings:
+    """The REST layer's settings.
+
+    Attributes:
+        listeners: addresses to listen on.
+        admin_listeners: addresses for ``/admin`` alone; empty switches it off, None serves it with the rest.
+        advertised_host: host under which other workers reach this one, or None for the listener's.
+        advertised_port: its port, or None for the listener's.
+        advertised_scheme: which kind of listener to advertise, or None for http where there is one.
+        origins: origins that may call from a browser.
+        methods: methods that they may use.
+        headers: headers for every answer.
+        request_timeout_s: deadline of a request.
+        health_timeout_s: deadline of ``/health``.
+        max_body: largest request body in bytes.
+        topic_tracking: whether used topics are known.
+        topic_reset: whether they may be forgotten.
+        tls: ``ssl.*`` properties of https listeners and of requests to other workers.
+        admin_tls: those of admin listeners.
+    """
+
+    listeners: tuple[Listener, ...] = (Listener("http", "", 8083),)
+    admin_listeners: tuple[Listener, ...] | None = None
+    advertised_host: str | None = None
+    advertised_port: int | None = None
+    advertised_scheme: str | None = None
+    origins: tuple[str, ...] = ()
+    methods: tuple[str, ...] = ("GET", "POST", "HEAD")
+    headers: tuple[HeaderRule, ...] = ()
+    request_timeout_s: float = 90.0
+    health_timeout_s: float = 10.0
+    max_body: int = 32 << 20
+    topic_tracking: bool = True
+    topic_reset: bool = True
+    tls: Mapping[str, str] = field(default_factory=dict)
+    admin_tls: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> Self:
+        """Settings from a worker's properties (resolved: no ``${provider:...}`` references).
+
+        Raises:
+            ConfigInvalid: with every complaint.
+        """
+        config = ConfigDef(REST_KEYS).parse(properties)
+        admin = config["admin.listeners"]
+        scheme = config["rest.advertised.listener"]
+        return cls(
+            listeners=tuple(Listener.parse(item) for item in config["listeners"]),
+            admin_listeners=None if admin is None else tuple(Listener.parse(item) for item in admin),
+            advertised_host=config["rest.advertised.host.name"] or None,
+            advertised_port=config["rest.advertised.port"],
+            advertised_scheme=None if scheme is None else scheme.lower(),
+            origins=_comma_list(config["access.control.allow.origin"]),
+            methods=_comma_list(config["access.control.allow.methods"].upper()) or ("GET", "POST", "HEAD"),
+            headers=header_rules(config["response.http.headers.config"]),
+            request_timeout_s=config["rest.request.timeout.ms"] / 1000,
+            health_timeout_s=config["rest.health.check.timeout.ms"] / 1000,
+            max_body=config["rest.request.max.bytes"],
+            topic_tracking=config["topic.tracking.enable"],
+            topic_reset=config["topic.tracking.allow.reset"],
+            tls=_tls(properties, _HTTPS_PREFIX),
+            admin_tls=_tls(properties, _ADMIN_HTTPS_PREFIX),
+        )
+
+
+def _comma_list(text: str) -> tuple[str, ...]:
+    return tuple(item.strip() for item in text.split(",") if item.strip())
+
+
+def _tls(properties: Mapping[str, str], prefix: str) -> dict[str, str]:
+    """``ssl.*`` properties: those with the prefix if there is any, else the plain ones (Kafka Connect's rule: all or nothing)."""
+    prefixed = {name[len(prefix):]: value for name, value in properties.items() if name.startswith(prefix)}
+    source = prefixed or properties
+    return {name: value for name, value in source.items() if name.startswith("ssl.")}
+
+

@@ -1,0 +1,174 @@
+"""MaskField: empty values, or a fixed replacement, instead of what the fields hold.
+
+Source: org.apache.kafka.connect.transforms.MaskField of Kafka 4.1. One difference: a masked Decimal gets its schema's scale,
+where Connect writes one of scale 0 that its converters then refuse.
+"""
+from __future__ import annotations
+
+from decimal import Decimal, Inexact, InvalidOperation, localcontext
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from connectors.errors import Skippable
+from connectors.options import Config, ConfigDef, ConfigKey, ConfigType, invalid, non_empty
+from connectors.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Type
+from worker.transforms.base import (
+    RecordFunction,
+    Side,
+    Transform,
+    ValueFunction,
+    by_schema,
+    is_struct,
+    not_a_map,
+    struct_copier,
+    struct_only,
+)
+from worker.transforms.java import class_name, to_decimal, to_double, to_integer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from connectors.api import SourceRecord
+
+_PURPOSE = "mask fields"
+_BITS: Final = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
+_PYTHON_TYPES: Final = {bool: Type.BOOLEAN, int: Type.INT64, float: Type.FLOAT64, str: Type.STRING, list: Type.ARRAY,
+                        dict: Type.MAP}
+_DATES: Final = (DATE, TIME, TIMESTAMP)
+
+
+def _check_fields(name: str, value: Sequence[str] | None) -> str | None:
+    return None if value else invalid(name, value, "Empty list")
+
+
+def _scaled(number: Decimal, schema: Schema) -> Decimal:
+    scale = int(schema.parameter("scale") or 0)
+    with localcontext() as context:
+        context.prec = max(28, len(number.as_tuple().digits) + scale + abs(number.adjusted()) + 2)
+        context.traps[Inexact] = True
+        try:
+            return number.quantize(Decimal(1).scaleb(-scale))
+        except (Inexact, InvalidOperation):
+            raise Skippable(f"replacement {number} has more digits after the point than the field's scale of {scale}") from None
+
+
+def _empty(kind: Type | None, shown: str) -> Callable[[], Any]:
+    """A maker of the value that stands for nothing; fresh each time where it could be changed."""
+    if kind in _BITS:
+        return int
+    if kind in (Type.FLOAT32, Type.FLOAT64):
+        return float
+    if kind is Type.BOOLEAN:
+        return bool
+    if kind is Type.STRING:
+        return str
+    if kind is Type.ARRAY:
+        return list
+    if kind is Type.MAP:
+        return dict
+    raise Skippable(f"Cannot mask value of type: class {shown}")
+
+
+def _replaced(kind: Type | None, shown: str, text: str) -> Any:
+    if kind in _BITS:
+        return to_integer(text, _BITS[kind])
+    if kind in (Type.FLOAT32, Type.FLOAT64):
+        return to_double(text)
+    if kind is Type.STRING:
+        return text
+    raise Skippable(f"Cannot mask value of type class {shown} with custom replacement.")
+
+
+class MaskField(Transform):
+    """Hides the contents of fields."""
+
+    version: ClassVar[str] = "4.1.2"
+    aliases: ClassVar[tuple[str, ...]] = ("org.apache.kafka.connect.transforms.MaskField",)
+    sided: ClassVar[bool] = True
+    config_def: ClassVar[ConfigDef] = ConfigDef([
+        ConfigKey(name="fields", type=ConfigType.LIST, validator=_check_fields, doc="Fields to hide.", example="password,iban"),
+        ConfigKey(name="replacement", type=ConfigType.STRING, default=None, validator=non_empty,
+                  doc="What to write instead, for fields that are numbers or strings. Without it they get 0, false, an empty "
+                      "string, list or map.", example="***"),
+        ConfigKey(name="replace.null.with.default", type=ConfigType.BOOLEAN, default=True,
+                  doc="Whether a field that is null gets its schema's default, if it has one, before it is masked."),
+    ])
+
+    def __init__(self, config: Config, side: Side = Side.VALUE) -> None:
+        super().__init__(config, side)
+        self._fields = tuple(dict.fromkeys(config["fields"]))
+        self._replacement: str | None = config["replacement"]
+
+    def compile(self) -> RecordFunction:
+        """See ``Transform.compile``."""
+        return by_schema(self.side, self._for_schema, skip_null=False)
+
+    def _mask(self, kind: Type | None, schema: Schema | None, shown: str) -> Callable[[], Any]:
+        """A maker of masked values of one type.
+
+        Raises:
+            Skippable: values of that type can't be masked, or not with this replacement.
+        """
+        text = self._replacement
+        if schema is not None and schema.name == DECIMAL:
+            number = _scaled(Decimal(0) if text is None else to_decimal(text), schema)
+            return lambda: number
+        if schema is not None and schema.name in _DATES:
+            if text is None:
+                return int
+            raise Skippable(f"Cannot mask value of type class {shown} with custom replacement.")
+        if text is None:
+            return _empty(kind, shown)
+        value = _replaced(kind, shown, text)
+        return lambda: value
+
+    def _for_schema(self, schema: Schema | None) -> tuple[Schema | None, ValueFunction]:
+        if schema is None:
+            return None, self._schemaless()
+        if not is_struct(schema):
+            return schema, struct_only(schema, _PURPOSE)
+        copy = struct_copier(schema, replace_null=self.config["replace.null.with.default"])
+        masks: list[tuple[str, Callable[[], Any]]] = []
+        for name in self._fields:
+            field = schema.field(name)
+            if field is None:
+                continue
+            try:
+                masks.append((name, self._mask(field.schema.type, field.schema, class_name(0, field.schema))))
+            except Skippable as error:
+                masks.append((name, _raising(str(error))))  # nulls of such a field pass
+
+        def convert(value: Any, record: SourceRecord) -> Any:
+            del record
+            if value is None:
+                raise Skippable(f"Only Struct objects supported for [{_PURPOSE}], found: null")
+            result = copy(value)
+            for name, mask in masks:
+                if result.get(name) is not None:
+                    result[name] = mask()
+            return result
+        return schema, convert
+
+    def _schemaless(self) -> ValueFunction:
+        fields = self._fields
+
+        def masked(value: Any) -> Any:
+            if isinstance(value, Decimal):
+                return Decimal(0) if self._replacement is None else to_decimal(self._replacement)
+            return self._mask(_PYTHON_TYPES.get(type(value)), None, class_name(value))()
+
+        def convert(value: Any, record: SourceRecord) -> Any:
+            del record
+            if not isinstance(value, dict):
+                raise not_a_map(value, _PURPOSE)
+            result = dict(value)
+            for name in fields:
+                found = value.get(name)
+                result[name] = None if found is None else masked(found)
+            return result
+        return convert
+
+
+def _raising(message: str) -> Callable[[], Any]:
+    def refuse() -> Any:
+        raise Skippable(message)
+    return refuse

@@ -1,0 +1,160 @@
+"""The chain of a connector's transforms.
+
+Source: ``transforms`` and ``predicates`` of Kafka Connect (KIP-66, KIP-585).
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from connectors.errors import ConfigInvalid, Fatal, Fenced, Retriable, Skippable
+from connectors.options import ConfigKey, ConfigType, parse_value
+from worker.transforms.options import PREDICATES, TRANSFORMS, aliases, stage_properties, transform_problems
+from worker.transforms.registry import resolve_predicate, resolve_transform
+from worker.transforms.versions import version_matches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from connectors.api import SourceRecord
+    from worker.transforms.base import RecordFunction, RecordTest
+
+_NEGATE: Final = ConfigKey(name="negate", type=ConfigType.BOOLEAN, doc="Whether the predicate's answer is turned round.")
+
+
+class TransformError(Skippable):
+    """A transform refused a record.
+
+    Attributes:
+        alias: the transform's name in the configuration.
+        class_name: the executing class, for error headers and logs.
+        stage: the stage of the error, in Connect's words.
+    """
+
+    stage: Final = "TRANSFORMATION"
+
+    def __init__(self, alias: str, class_name: str, cause: BaseException) -> None:
+        super().__init__(f"transformation {alias!r} ({class_name}) failed: {cause or type(cause).__name__}")
+        self.alias = alias
+        self.class_name = class_name
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One place in the chain."""
+
+    apply: RecordFunction
+    alias: str
+    class_name: str
+
+
+class Pipeline:
+    """The compiled chain; belongs to one task, does not block, keeps no records.
+
+    Args:
+        stages: the transforms in order, each with its predicate compiled in.
+    """
+
+    def __init__(self, stages: Iterable[Stage] = ()) -> None:
+        self.stages = tuple(stages)
+        self._steps = tuple((stage.apply, stage) for stage in self.stages)
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self.stages)
+
+    def apply(self, record: SourceRecord) -> SourceRecord | None:
+        """The record after all transforms, or None if one dropped it; ``record`` itself is not changed.
+
+        Raises:
+            TransformError: a transform refused it; trying again gives the same.
+            Retriable, Fatal, Fenced: as a transform raised them.
+        """
+        stage = None
+        current: SourceRecord | None = record
+        try:
+            for step, stage in self._steps:  # noqa: B007 - the stage is for the error below
+                current = step(current)  # type: ignore[arg-type]  # None left the loop
+                if current is None:
+                    return None
+        except (Retriable, Fatal, Fenced):
+            raise
+        except Exception as error:
+            assert stage is not None  # noqa: S101 - only steps raise
+            raise TransformError(stage.alias, stage.class_name, error) from error
+        return current
+
+    def apply_many(self, records: Iterable[SourceRecord]) -> tuple[list[SourceRecord | None], list[tuple[int, TransformError]]]:
+        """All records at once: what became of each, in order, None where one was dropped or refused, and the refusals.
+
+        Returns:
+            The results and, for those refused, their index with the error.
+
+        Raises:
+            Retriable, Fatal, Fenced: as a transform raised them; nothing of the batch is done then.
+        """
+        results: list[SourceRecord | None] = []
+        errors: list[tuple[int, TransformError]] = []
+        apply = self.apply
+        append = results.append
+        for record in records:
+            try:
+                append(apply(record))
+            except TransformError as error:
+                errors.append((len(results), error))
+                append(None)
+        return results, errors
+
+
+def _conditional(apply: RecordFunction, test: RecordTest, *, negate: bool) -> RecordFunction:
+    if negate:
+        return lambda record: record if test(record) else apply(record)
+    return lambda record: apply(record) if test(record) else record
+
+
+def _predicate(raw: Mapping[str, str], alias: str) -> RecordTest:
+    prefix = f"{PREDICATES}.{alias}."
+    kind, class_name = resolve_predicate(raw.get(f"{prefix}type", "").strip())
+    _check_version(raw, prefix, class_name, kind.version)
+    return kind(kind.config_def.parse(stage_properties(raw, prefix))).compile()
+
+
+def _check_version(raw: Mapping[str, str], prefix: str, class_name: str, version: str) -> None:
+    wanted = raw.get(f"{prefix}plugin.version")
+    if not version_matches(wanted, version):
+        raise ConfigInvalid(f"Plugin {class_name} not found that matches the version range {wanted}, available versions: "
+                            f"[{version}]")
+
+
+def _stage(raw: Mapping[str, str], alias: str) -> Stage:
+    prefix = f"{TRANSFORMS}.{alias}."
+    if f"{prefix}type" not in raw:
+        raise ConfigInvalid(f'Missing required configuration "{prefix}type" which has no default value.')
+    kind, side, class_name = resolve_transform(raw[f"{prefix}type"].strip())
+    _check_version(raw, prefix, class_name, kind.version)
+    apply = kind(kind.config_def.parse(stage_properties(raw, prefix)), side).compile()
+    predicate = raw.get(f"{prefix}predicate")
+    if predicate is not None:
+        negate = bool(parse_value(_NEGATE, raw.get(f"{prefix}negate", "false")))
+        apply = _conditional(apply, _predicate(raw, predicate.strip()), negate=negate)
+    return Stage(apply, alias, class_name)
+
+
+def build_pipeline(connector_config: Mapping[str, str]) -> Pipeline:
+    """The chain that a connector's configuration asks for; empty, and false, without ``transforms``.
+
+    May block for some milliseconds if it names a class that is not built in.
+
+    Raises:
+        ConfigInvalid: an option is wrong; the message names the transform and the property.
+    """
+    problems = transform_problems(connector_config)
+    if problems:
+        raise ConfigInvalid("\n".join(f"{problem.name}: {problem.message}" for problem in problems))
+    stages = []
+    for alias in aliases(connector_config, TRANSFORMS):
+        try:
+            stages.append(_stage(connector_config, alias))
+        except ConfigInvalid as error:
+            raise ConfigInvalid(f"transformation {alias!r}: {error}") from error
+    return Pipeline(stages)

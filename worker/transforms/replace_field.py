@@ -1,0 +1,114 @@
+"""ReplaceField: keep, leave out and rename fields.
+
+Source: org.apache.kafka.connect.transforms.ReplaceField of Kafka 4.1; ``whitelist`` and ``blacklist`` of Kafka before 4.0 are
+still understood. One difference: where a rename lands on the name of another field that is kept, a struct is refused as in
+Connect, but a field that is excluded never lends its value to another one.
+"""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from connectors.options import Config, ConfigDef, ConfigKey, ConfigType, invalid
+from connectors.schema import Field, Schema
+from worker.transforms.base import (
+    RecordFunction,
+    Side,
+    Transform,
+    ValueFunction,
+    by_schema,
+    is_struct,
+    not_a_map,
+    null_refused,
+    struct_only,
+    with_fields,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from connectors.api import SourceRecord
+
+_PURPOSE = "field replacement"
+
+
+def _pair(mapping: str) -> tuple[str, str] | None:
+    """``old:new``; trailing colons don't count, as in Java's ``split``."""
+    parts = mapping.rstrip(":").split(":")
+    return (parts[0], parts[1]) if len(parts) == 2 else None
+
+
+def _check_renames(name: str, value: Sequence[str]) -> str | None:
+    for mapping in value or ():
+        if _pair(mapping) is None:
+            return invalid(name, value, f"Invalid rename mapping: {mapping}")
+    return None
+
+
+class ReplaceField(Transform):
+    """Keeps or leaves out fields, and renames them."""
+
+    version: ClassVar[str] = "4.1.2"
+    aliases: ClassVar[tuple[str, ...]] = ("org.apache.kafka.connect.transforms.ReplaceField",)
+    sided: ClassVar[bool] = True
+    config_def: ClassVar[ConfigDef] = ConfigDef([
+        ConfigKey(name="exclude", type=ConfigType.LIST, default=[], aliases=("blacklist",),
+                  doc="Fields to leave out. It wins over include.", example="internal_id,password"),
+        ConfigKey(name="include", type=ConfigType.LIST, default=[], aliases=("whitelist",),
+                  doc="Fields to keep; all if empty.", example="id,name"),
+        ConfigKey(name="renames", type=ConfigType.LIST, default=[], validator=_check_renames,
+                  doc="Fields to rename, as pairs old:new.", example="id:user_id,name:user_name"),
+        ConfigKey(name="replace.null.with.default", type=ConfigType.BOOLEAN, default=True,
+                  doc="Whether a field that is null gets its schema's default, if it has one."),
+    ])
+
+    def __init__(self, config: Config, side: Side = Side.VALUE) -> None:
+        super().__init__(config, side)
+        self._exclude = frozenset(config["exclude"])
+        self._include = frozenset(config["include"])
+        self._renames = dict(pair for pair in map(_pair, config["renames"]) if pair is not None)
+
+    def compile(self) -> RecordFunction:
+        """See ``Transform.compile``."""
+        return by_schema(self.side, self._for_schema, skip_null=True)
+
+    def _kept(self, names: Iterable[str]) -> list[str]:
+        return [name for name in names if name not in self._exclude and (not self._include or name in self._include)]
+
+    def _for_schema(self, schema: Schema | None) -> tuple[Schema | None, ValueFunction]:
+        if schema is None:
+            return None, self._schemaless()
+        if not is_struct(schema):
+            return schema, struct_only(schema, _PURPOSE)
+        names = set(self._kept(field.name for field in schema.fields))
+        kept = [field for field in schema.fields if field.name in names]
+        new_schema = with_fields(schema, [Field(self._renames.get(field.name, field.name), field.schema) for field in kept])
+        replace_null = self.config["replace.null.with.default"]
+        moves = [(field.name, self._renames.get(field.name, field.name)) for field in kept]
+        defaults = [(new, field.schema.default) for field, (_, new) in zip(kept, moves, strict=True)
+                    if field.schema.default is not None] if replace_null else []
+        required = [(new, field) for field, (_, new) in zip(kept, moves, strict=True)
+                    if field.schema.default is not None and not field.schema.optional] if not replace_null else []
+
+        def convert(value: Any, record: SourceRecord) -> Any:
+            del record
+            get = value.get
+            result = {new: get(old) for old, new in moves}
+            for name, default in defaults:
+                if result[name] is None:
+                    result[name] = default
+            for name, field in required:
+                if result[name] is None:
+                    raise null_refused(field)
+            return result
+        return new_schema, convert
+
+    def _schemaless(self) -> ValueFunction:
+        rename = self._renames.get
+        kept = self._kept
+
+        def convert(value: Any, record: SourceRecord) -> Any:
+            del record
+            if not isinstance(value, dict):
+                raise not_a_map(value, _PURPOSE)
+            return {rename(name, name): value[name] for name in kept(value)}
+        return convert
