@@ -225,19 +225,19 @@ class TopicFetcher:
                 grouped.setdefault(leader, {})[partition] = position
         return grouped
 
-    async def end_offsets(self) -> dict[int, int]:
-        """Where each partition ends now, for this isolation level.
+    async def end_offsets(self, isolation: Isolation) -> dict[int, int]:
+        """Where each partition ends now: its last stable offset for ``read_committed``, else its high watermark.
 
         Raises:
             KafkaError: a partition has no leader, or a broker refused.
         """
-        return await self._list_offsets(_LATEST, frozenset(self._leaders))
+        return await self._list_offsets(_LATEST, frozenset(self._leaders), isolation)
 
     async def start_offsets(self, partitions: frozenset[int]) -> dict[int, int]:
         """Where the log of each of ``partitions`` begins."""
-        return await self._list_offsets(_EARLIEST, partitions)
+        return await self._list_offsets(_EARLIEST, partitions, "read_uncommitted")
 
-    async def _list_offsets(self, at: int, partitions: frozenset[int]) -> dict[int, int]:
+    async def _list_offsets(self, at: int, partitions: frozenset[int], isolation: Isolation) -> dict[int, int]:
         grouped = self.by_leader(dict.fromkeys(partitions, 0))
         missing = partitions.difference(*grouped.values())
         if missing:
@@ -245,7 +245,7 @@ class TopicFetcher:
         offsets: dict[int, int] = {}
         # A connection answers in order: on that of the fetches this would wait behind a long poll.
         for node, members in grouped.items():
-            request = OffsetRequest(-1, _LEVELS[self._isolation], [(self.topic, [(partition, at) for partition in members])])
+            request = OffsetRequest(-1, _LEVELS[isolation], [(self.topic, [(partition, at) for partition in members])])
             answer = await self._client.send(node, request, group=ConnectionGroup.COORDINATION)
             for _topic, found in answer.topics:
                 for partition, code, _timestamp, offset, *_ in found:

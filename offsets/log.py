@@ -98,8 +98,13 @@ class CompactedLog:
         await asyncio.gather(*self._abandoned, return_exceptions=True)
         self._fail_waiters(Retriable(f"the reader of topic {self.topic!r} was stopped"))
 
-    async def read_to_end(self, deadline_s: float = 30.0) -> None:
+    async def read_to_end(self, deadline_s: float = 30.0, *, open_transactions: bool = False) -> None:
         """Wait until everything that is in the topic now has reached the sink.
+
+        Under ``read_committed`` a partition ends where its oldest open transaction begins, so nobody's unfinished transaction
+        is waited for. What a fenced producer had committed is before that end; what was written or committed just now may not
+        be: with ``open_transactions`` all that were open now are waited for (Connect always does), for as long as the timeout
+        of a transaction whose producer died.
 
         Raises:
             Retriable: not within ``deadline_s``; the message has the last error of the connection.
@@ -114,7 +119,7 @@ class CompactedLog:
                     if fetcher is None:
                         continue
                     try:
-                        ends = await fetcher.end_offsets()
+                        ends = await fetcher.end_offsets("read_uncommitted" if open_transactions else self._isolation)
                     except (KafkaError, OSError, TimeoutError) as error:
                         # a leader is changing: the follower finds the new one
                         self.last_error = error

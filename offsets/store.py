@@ -128,7 +128,7 @@ class OffsetStore:
         await self._log.stop()
 
     async def read_to_end(self, deadline_s: float = 30.0) -> None:
-        """Wait until what is in the topic now is visible here.
+        """Wait until what is in the topic now, but for open transactions, is visible here.
 
         Raises:
             Retriable: not within ``deadline_s``.
@@ -166,7 +166,7 @@ class OffsetStore:
         """
         await self._log.send_all(plan_write(connector, self._table.raw(connector), changes), deadline_s, producer=producer)
         if producer is None:
-            await self._log.read_to_end(deadline_s)
+            await self._log.read_to_end(deadline_s, open_transactions=True)
 
     def _sink(self, partition: int, records: Iterable[Record]) -> None:
         del partition

@@ -1,14 +1,13 @@
 """The worker's properties, each declared once: Kafka Connect's ``DistributedConfig`` and a few of ours.
 
-``WORKER`` is the declaration; ``parse_worker`` checks a property file against it, maps Java class names through the alias
+``WORKER_CONFIG`` is the declaration; ``parse_worker`` checks a property file against it, maps Java class names through the alias
 tables of the parts they belong to, and collects a warning for every property that has no effect here.
 """
 from __future__ import annotations
 
 import os
-import socket
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
 from connectors.errors import ConfigInvalid
 from connectors.options import (
@@ -23,6 +22,8 @@ from connectors.options import (
     one_of,
 )
 from worker import kafka_clients
+from worker.host.options import WORKER_KEYS
+from worker.rest.settings import REST_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -112,7 +113,7 @@ def _topic(which: str, partitions: int | None, what: str) -> list[ConfigKey]:
     return keys
 
 
-WORKER: Final = ConfigDef([
+WORKER_CONFIG: Final = ConfigDef([
     # Cluster
     ConfigKey(name="bootstrap.servers", type=_LIST, default=["localhost:9092"], importance=_HIGH, group=_CLUSTER,
               doc="Kafka brokers to begin with, as host:port, separated by commas.", example="kafka1:9092,kafka2:9092"),
@@ -158,24 +159,7 @@ WORKER: Final = ConfigDef([
               doc="The compacted topic that holds which worker runs what; empty means <config.storage.topic>-placement. Its "
                   "replication factor is config.storage.replication.factor."),
     # REST
-    ConfigKey(name="listeners", type=_LIST, default=["http://:8083"], importance=_LOW, group=_REST,
-              doc="Addresses REST listens at. The host may be left out (all interfaces); port 0 takes a free one.",
-              example="http://0.0.0.0:8083"),
-    ConfigKey(name="rest.advertised.host.name", type=_S, default=None, importance=_LOW, group=_REST,
-              doc="Host under which other workers reach this one; also the first part of worker_id. By default the first "
-                  "listener's host, or this machine's name."),
-    ConfigKey(name="rest.advertised.port", type=_I, default=None, importance=_LOW, group=_REST,
-              doc="Port under which other workers reach this one; by default the first listener's."),
-    ConfigKey(name="rest.advertised.listener", type=_S, default=None, importance=_LOW, group=_REST,
-              doc="Which listener other workers use: http or https. By default the first."),
-    ConfigKey(name="admin.listeners", type=_LIST, default=None, importance=_LOW, group=_REST,
-              doc="Addresses of /admin; by default those of listeners; empty switches it off."),
-    ConfigKey(name="access.control.allow.origin", type=_S, default="", importance=_LOW, group=_REST,
-              doc="Value of Access-Control-Allow-Origin for cross-origin requests; * allows all."),
-    ConfigKey(name="access.control.allow.methods", type=_S, default="", importance=_LOW, group=_REST,
-              doc="Methods for cross-origin requests."),
-    ConfigKey(name="response.http.headers.config", type=_S, default="", importance=_LOW, group=_REST,
-              doc="Further response headers, as in Kafka Connect: comma-separated 'action header:value'."),
+    *(replace(key, group=_REST) for key in REST_KEYS),
     ConfigKey(name="inter.worker.signature.algorithm", type=_S, default="HmacSHA256", importance=_LOW, group=_REST,
               validator=one_of("HmacSHA1", "HmacSHA256", "HmacSHA384", "HmacSHA512"),
               doc="How requests between workers are signed."),
@@ -206,10 +190,6 @@ WORKER: Final = ConfigDef([
               doc="Which client properties a connector may override: All, Principal or None; Java class names are accepted."),
     ConfigKey(name="topic.creation.enable", type=_B, default=True, importance=_LOW, group=_CONVERT,
               doc="Whether connectors with topic.creation.* properties may create their topics."),
-    ConfigKey(name="topic.tracking.enable", type=_B, default=True, importance=_LOW, group=_CONVERT,
-              doc="Whether GET /connectors/NAME/topics is kept."),
-    ConfigKey(name="topic.tracking.allow.reset", type=_B, default=True, importance=_LOW, group=_CONVERT,
-              doc="Whether it may be reset."),
     # Offsets and exactly once
     ConfigKey(name="offset.flush.interval.ms", type=_L, default=60000, unit="ms", validator=at_least(1), importance=_LOW,
               group=_OFFSETS, doc="How often tasks save their offsets."),
@@ -243,6 +223,7 @@ WORKER: Final = ConfigDef([
               group=_HOSTS, doc="How long a connector may take to validate a configuration before REST answers an error."),
     ConfigKey(name="drain.timeout.ms", type=_I, default=20000, unit="ms", validator=at_least(0), importance=_LOW,
               group=_HOSTS, doc="How long a worker that is told to stop waits until others have taken over its tasks."),
+    *WORKER_KEYS,
     # Logs and metrics
     ConfigKey(name="log.format", type=_S, default="text", validator=one_of("text", "json"), importance=_LOW, group=_LOGS,
               doc="Form of log lines."),
@@ -262,8 +243,8 @@ WORKER: Final = ConfigDef([
 
 def is_known(name: str) -> bool:
     """Whether the worker, or a part it passes properties on to, knows the property."""
-    return (name in WORKER.keys or name in IGNORED or name.startswith(PASS_THROUGH)
-            or any(name in key.aliases for key in WORKER.keys.values()))
+    return (name in WORKER_CONFIG.keys or name in IGNORED or name.startswith(PASS_THROUGH)
+            or any(name in key.aliases for key in WORKER_CONFIG.keys.values()))
 
 
 def parse_worker(properties: Mapping[str, str]) -> tuple[Config, list[str]]:
@@ -277,16 +258,16 @@ def parse_worker(properties: Mapping[str, str]) -> tuple[Config, list[str]]:
             f"{_STANDALONE} is a property of Kafka Connect's standalone mode, which keeps offsets in a file. Millrace keeps "
             "them in Kafka, also for a single worker: remove it and set group.id, config.storage.topic, "
             "offset.storage.topic and status.storage.topic (with *.storage.replication.factor=1 on a single broker), then "
-            "run: millrace worker WORKER.properties CONNECTOR.properties")
-    problems = [message for value in WORKER.values(properties).values() for message in value.errors]
+            "run: millrace worker WORKER_CONFIG.properties CONNECTOR.properties")
+    problems = [message for value in WORKER_CONFIG.values(properties).values() for message in value.errors]
     if not problems:
-        problems = _cross_checks(WORKER.parse(properties))
+        problems = _cross_checks(WORKER_CONFIG.parse(properties))
     if problems:
         raise ConfigInvalid("\n".join(problems))
     warnings = [f"The property {name} is ignored: {IGNORED[name]}." for name in properties if name in IGNORED]
     warnings += [f"The property {name} is not known to Millrace and is ignored." for name in properties
                  if not is_known(name)]
-    return WORKER.parse(properties), warnings
+    return WORKER_CONFIG.parse(properties), warnings
 
 
 def _cross_checks(config: Config) -> list[str]:
@@ -304,9 +285,6 @@ def _cross_checks(config: Config) -> list[str]:
             "connector.client.config.override.policy", config["connector.client.config.override.policy"],
             "must be one of All, None, Principal (or the name of Kafka Connect's class); a policy class of your own can't run "
             "here"))
-    for listener in [*config["listeners"], *(config["admin.listeners"] or [])]:
-        if listener and urlsplit(listener).scheme.lower() not in ("http", "https"):
-            problems.append(invalid("listeners", listener, "A listener must be http://host:port or https://host:port"))
     for label in config["node.labels"]:
         if "=" not in label:
             problems.append(invalid("node.labels", label, "A label must be name=value"))
@@ -347,21 +325,3 @@ def process_count(config: Config, override: int | None) -> int:
 def exactly_once(config: Config) -> bool:
     """Whether ``exactly.once.source.support`` is ``enabled``."""
     return str(config["exactly.once.source.support"]).lower() == "enabled"
-
-
-def advertised(config: Config, bound_port: int | None = None) -> tuple[str, str]:
-    """``(worker_id, url)`` under which other workers and statuses name this worker.
-
-    Args:
-        config: the worker's configuration.
-        bound_port: the port REST got, if the listener's is 0.
-    """
-    wanted = (config["rest.advertised.listener"] or "").lower()
-    listeners = [urlsplit(item) for item in config["listeners"]]
-    chosen = next((item for item in listeners if item.scheme.lower() == wanted), listeners[0])
-    host = config["rest.advertised.host.name"] or chosen.hostname
-    if host in (None, "", "0.0.0.0", "::"):  # noqa: S104 - compared, not bound
-        host = socket.getfqdn() if socket.getfqdn() not in ("localhost", "") else socket.gethostname()
-    port = config["rest.advertised.port"] or chosen.port or bound_port
-    shown = f"[{host}]" if ":" in host else host
-    return f"{shown}:{port}", f"{chosen.scheme.lower()}://{shown}:{port}/"

@@ -141,7 +141,8 @@ MEANINGLESS: Final = frozenset({
     "sasl.login.refresh.min.period.seconds", "sasl.login.refresh.window.factor", "sasl.login.refresh.window.jitter",
     "security.providers", "send.buffer.bytes", "share.acknowledgement.mode", "socket.connection.setup.timeout.max.ms",
     "socket.connection.setup.timeout.ms", "ssl.enabled.protocols", "ssl.keymanager.algorithm", "ssl.protocol",
-    "ssl.provider", "ssl.secure.random.implementation", "ssl.trustmanager.algorithm", "throw.on.fetch.stable.offset.unsupported",
+    "ssl.provider", "ssl.secure.random.implementation", "ssl.trustmanager.algorithm",
+    "throw.on.fetch.stable.offset.unsupported",
     "transaction.two.phase.commit.enable", "value.deserializer", "value.serializer",
 })
 
@@ -196,6 +197,14 @@ def client_arguments(properties: Mapping[str, str], kind: str) -> ClientArgument
     if protocol.endswith("SSL"):
         arguments["ssl_context"] = ssl_context(properties)
     return ClientArguments(arguments, warnings)
+
+
+def kinds(name: str) -> frozenset[str]:
+    """The kinds of clients that have the property ``name``; empty for an unknown one."""
+    if name in _COMPUTED:
+        return _ANY
+    entry = TABLE.get(name)
+    return entry[0] if entry is not None else frozenset()
 
 
 def parse_jaas(text: str) -> tuple[str, dict[str, str]]:

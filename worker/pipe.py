@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
@@ -25,17 +25,40 @@ class PipeClosed(MillraceError):
     """The process at the other end has gone."""
 
 
+class Outgoing(Protocol):
+    """What a ``Peer`` needs of its writer; ``asyncio.StreamWriter`` has it."""
+
+    def write(self, data: bytes, /) -> None:
+        """Send, or queue to be sent."""
+
+    def is_closing(self) -> bool:
+        """Whether ``close`` was called or the other side has gone."""
+
+    def close(self) -> None:
+        """Close after what is queued."""
+
+
+def event_frame(message: Message) -> bytes:
+    """An event as it goes over the wire, for a thread that can't use a ``Peer``; the writer must keep frames whole."""
+    return _frame(_EVENT, 0, msgspec.msgpack.encode(message))
+
+
+def _frame(kind: int, number: int, body: bytes) -> bytes:
+    head = struct.pack("<BI", kind, number)
+    return _LENGTH.pack(len(head) + len(body)) + head + body
+
+
 class Peer:
     """One end of the pipe.
 
     Args:
         reader: what the other side sends.
-        writer: what this side sends.
+        writer: where this side sends to.
         handler: called with each incoming message; its result answers a request, its exception refuses it.
         incoming: the union of message types that may come in.
     """
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter,
+    def __init__(self, reader: asyncio.StreamReader, writer: Outgoing,
                  handler: Callable[[Any], Awaitable[Any]], incoming: Any) -> None:
         self._reader = reader
         self._writer = writer
@@ -87,8 +110,7 @@ class Peer:
 
     def _send(self, kind: int, number: int, body: bytes) -> None:
         if not self._writer.is_closing():
-            head = struct.pack("<BI", kind, number)
-            self._writer.write(_LENGTH.pack(len(head) + len(body)) + head + body)
+            self._writer.write(_frame(kind, number, body))
 
     async def _read(self) -> None:
         try:

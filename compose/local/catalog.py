@@ -126,7 +126,7 @@ def _prometheus(request: Request) -> Sequence[Part]:
     server = Prometheus(
         request.home / "prometheus",
         targets=[f"{LOOPBACK}:{WORKER_PORT}"],
-        rules=[_RULES],
+        rules=[_RULES] if _RULES.exists() else [],  # a wheel has no compose files
         interval=5.0,
         port=_port(request, prometheus.DEFAULT_PORT),
         detached=True,

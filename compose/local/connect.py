@@ -50,8 +50,8 @@ def worker_properties(bootstrap: str, group: str, port: int, replication: int, e
 class JavaConnect(Managed):
     """One Java Connect worker. Start several with the same `group` (and folders of their own) for a cluster.
 
-    On its class path, beside the runtime: connect-file, connect-transforms, connect-json, connect-mirror, and the
-    runtime's own test connectors (VerifiableSource, VerifiableSink, MockSource, SchemaSource).
+    On its class path, beside the runtime: connect-file, connect-transforms, connect-json, connect-mirror, and
+    connect-test-plugins (VerifiableSource, VerifiableSink, MockSource, MockSink, SchemaSource).
 
     Attributes:
         state_dir: Folder of its configuration and log.
@@ -84,7 +84,7 @@ class JavaConnect(Managed):
     detached: bool = False
     start_timeout: float = 90.0
     say: Say = silent
-    _service: Service | None = None
+    _service: Service | None = field(default=None, init=False)
 
     @property
     def service(self) -> Service:

@@ -198,7 +198,7 @@ class KafkaCluster:
     detached: bool = False
     start_timeout: float = 60.0
     say: Say = silent
-    _brokers: list[KafkaBroker] = field(default_factory=list)
+    _brokers: list[KafkaBroker] = field(default_factory=list, init=False)
 
     @property
     def brokers(self) -> tuple[KafkaBroker, ...]:

@@ -96,7 +96,7 @@ class Prometheus(Managed):
     detached: bool = False
     start_timeout: float = 60.0
     say: Say = silent
-    _service: Service | None = field(default=None)
+    _service: Service | None = field(default=None, init=False)
 
     @property
     def service(self) -> Service:

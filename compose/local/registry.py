@@ -10,7 +10,7 @@ from compose.local.http import answers
 from compose.local.java import find_java
 from compose.local.jvm import Heap
 from compose.local.paths import cache_dir
-from compose.local.ports import LOOPBACK, free_port
+from compose.local.ports import LOOPBACK, free_ports
 from compose.local.resolver import Resolver
 from compose.local.service import Managed, Service
 from compose.local.unpack import unpack_tar
@@ -43,7 +43,7 @@ class SchemaRegistry(Managed):
     detached: bool = False
     start_timeout: float = 90.0
     say: Say = silent
-    _service: Service | None = None
+    _service: Service | None = field(default=None, init=False)
 
     @property
     def service(self) -> Service:
@@ -63,12 +63,15 @@ class SchemaRegistry(Managed):
         (artifact,) = load_manifest().members("registry")
         (archive,) = Resolver(say=self.say).fetch([artifact], "the schema registry")
         program = unpack_tar(archive, cache_dir() / "unpacked" / artifact.sha256)
-        self.port = free_port(self.port)
+        self.port, management = free_ports([self.port, None])
         folder = self.state_dir.absolute()
         folder.mkdir(parents=True, exist_ok=True)
         properties = {
             "quarkus.http.host": LOOPBACK,
             "quarkus.http.port": str(self.port),
+            # Health and metrics; would be on port 9000 of all addresses otherwise.
+            "quarkus.management.host": LOOPBACK,
+            "quarkus.management.port": str(management),
             "quarkus.http.access-log.enabled": "false",
             "apicurio.storage.sql.kind": "h2",
             "apicurio.datasource.url": f"jdbc:h2:file:{folder / 'schemas'};WRITE_DELAY=0",

@@ -72,10 +72,10 @@ class Service:
     start_timeout: float = 60.0
     stop_timeout: float = 20.0
     launched: "Callable[[Service], None] | None" = None
-    _pid: int | None = None
-    _mark: str | None = None
-    _child: "subprocess.Popen[bytes] | None" = None
-    _guard: "subprocess.Popen[bytes] | None" = None
+    _pid: int | None = field(default=None, init=False)
+    _mark: str | None = field(default=None, init=False)
+    _child: "subprocess.Popen[bytes] | None" = field(default=None, init=False)
+    _guard: "subprocess.Popen[bytes] | None" = field(default=None, init=False)
 
     @property
     def pid(self) -> int:
@@ -188,6 +188,8 @@ class Service:
         else:
             wait_until(lambda: not self.running, 10.0)
         self._release_guard()
+        if not self.running:
+            self._pid = self._mark = None  # the number may have a new owner from now on
 
     def pause(self) -> None:
         """Freeze the process (SIGSTOP): it keeps its connections but answers nothing, like a machine that hangs."""

@@ -1,1 +1,4 @@
 """The conformance kit: what every connector must pass."""
+from connectors.testing.driver import Run
+
+__all__ = ["Run"]

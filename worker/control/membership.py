@@ -15,6 +15,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from aiokafka import AIOKafkaConsumer
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
 from faust.assignor.leader_assignor import LeaderAssignor
 from faust.assignor.partition_assignor import PartitionAssignor
@@ -139,8 +140,14 @@ class Membership:
             self._thread.rejoin()
 
 
-def shell_classes(membership: Membership) -> tuple[type[PartitionAssignor], type[LeaderAssignor], type[driver.Transport]]:
-    """The classes to give to a Faust app, bound to ``membership`` (Faust makes the instances itself)."""
+def shell_classes(membership: Membership, consumer: Mapping[str, Any],
+                  ) -> tuple[type[PartitionAssignor], type[LeaderAssignor], type[driver.Transport]]:
+    """The classes to give to a Faust app, bound to ``membership`` (Faust makes the instances itself).
+
+    Args:
+        membership: what they serve.
+        consumer: aiokafka's consumer arguments but for the assignor: Faust's settings don't know all of them.
+    """
 
     class Assignor(PartitionAssignor):  # type: ignore[misc]  # faust has no types
         """Sees every member's metadata on the group's leader and gives all of it to each member."""
@@ -176,11 +183,16 @@ def shell_classes(membership: Membership) -> tuple[type[PartitionAssignor], type
             membership.delivered(msgspec.json.decode(assignment.user_data, type=Roster))
 
     class Leader(LeaderAssignor):  # type: ignore[misc]
-        """The leader holds the group's one partition."""
+        """The leader holds the group's one partition. The topic is made elsewhere, with the worker's own settings."""
 
         @property
         def _leader_topic_name(self) -> str:
             return membership.topic
+
+        async def on_start(self) -> None:
+            topic = self.app.topic(membership.topic, partitions=1, acks=False, internal=False)
+            self.app.topics.add(topic)
+            self.app.consumer.randomly_assigned_topics.add(membership.topic)
 
     class Consumer(driver.Consumer):  # type: ignore[misc]
         """Faust's consumer with a thread that reports heartbeats."""
@@ -188,6 +200,7 @@ def shell_classes(membership: Membership) -> tuple[type[PartitionAssignor], type
         def _new_consumer_thread(self) -> _ConsumerThread:
             thread = _ConsumerThread(self, loop=self.loop, beacon=self.beacon)
             thread.membership = membership
+            thread.arguments = consumer
             return thread
 
     class Transport(driver.Transport):  # type: ignore[misc]
@@ -201,6 +214,12 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
     """The thread that holds the group membership; notes every answer that proves Kafka still counts this worker in."""
 
     membership: Membership
+    arguments: Mapping[str, Any]
+
+    def _create_consumer(self, loop: asyncio.AbstractEventLoop) -> AIOKafkaConsumer:
+        del loop  # it is the running one
+        self._assignor = self.app.assignor
+        return AIOKafkaConsumer(**self.arguments, partition_assignment_strategy=[self._assignor])
 
     async def on_start(self) -> None:
         await super().on_start()

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, cast
 
-from connectors.errors import Skippable
+from connectors.errors import ConfigInvalid, Skippable
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, one_of
 
 if TYPE_CHECKING:
@@ -21,12 +24,14 @@ if TYPE_CHECKING:
 #: Turns one value of the schema it was compiled for into the bytes for Kafka; None is a null key or a tombstone.
 Encode = Callable[[Any], bytes | None]
 
-ConverterT = TypeVar("ConverterT", bound="Converter | HeaderConverter")
-
 #: Says what a converter is used for; Connect sets it itself, it is here so that configurations which name it are accepted.
-TYPE_OPTION = ConfigKey(
-    "converter.type", ConfigType.STRING, "What the converter is used for. Set by the worker; a value given here has no effect.",
-    default="value", validator=one_of("key", "value", "header"), importance=Importance.LOW)
+TYPE_OPTION: Final = ConfigKey(
+    name="converter.type", type=ConfigType.STRING, default="value", validator=one_of("key", "value", "header"),
+    importance=Importance.LOW,
+    doc="What the converter is used for. Set by the worker; a value given here has no effect.")
+
+#: Entry point group in which other packages offer converters; an entry's name is its alias.
+ENTRY_POINTS: Final = "millrace.converters"
 
 
 class Converter(Protocol):
@@ -95,6 +100,104 @@ class HeaderConverter(Protocol):
     def to_connect_header(self, topic: str, key: str, data: bytes | None) -> tuple[Schema | None, Any]:
         """Decode the value of the header ``key``."""
         raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class ConverterPlugin:
+    """One converter that configurations can name.
+
+    Attributes:
+        name: the name that the REST API shows, Java's where there is one.
+        target: where the class is, ``module:class``.
+        aliases: other names that mean it.
+        headers: whether it converts headers.
+        records: whether it converts keys and values.
+    """
+
+    name: str
+    target: str
+    aliases: tuple[str, ...] = ()
+    headers: bool = True
+    records: bool = True
+
+    def load(self) -> type[Any]:
+        """Its class; imported on first use.
+
+        Raises:
+            ImportError: the module or a package it needs is not there.
+        """
+        module, _, name = self.target.partition(":")
+        return cast("type[Any]", getattr(import_module(module), name))
+
+    @property
+    def names(self) -> frozenset[str]:
+        """All names in lower case. As in Connect, a class may be called by its last part, also without ``Converter``."""
+        plain = self.name.rpartition(".")[2]
+        names = (self.name, plain, plain.removesuffix("Converter"), self.target, *self.aliases)
+        return frozenset(name.lower() for name in names)
+
+
+#: What comes with the product.
+CONVERTERS: Final = (
+    ConverterPlugin("org.apache.kafka.connect.json.JsonConverter", "worker.converters.json:JsonConverter"),
+    ConverterPlugin("org.apache.kafka.connect.storage.StringConverter", "worker.converters.string:StringConverter"),
+    ConverterPlugin("org.apache.kafka.connect.converters.ByteArrayConverter", "worker.converters.bytearray:ByteArrayConverter"),
+    ConverterPlugin("org.apache.kafka.connect.storage.SimpleHeaderConverter",
+                    "worker.converters.simple_header:SimpleHeaderConverter", aliases=("Simple",), records=False),
+    ConverterPlugin("io.confluent.connect.avro.AvroConverter", "worker.converters.avro:AvroConverter", headers=False),
+)
+
+
+def converter_plugins() -> list[ConverterPlugin]:
+    """All converters there are: the product's, then those other packages offer. Reads the installed packages' metadata."""
+    found = [ConverterPlugin(entry.value.partition(":")[2] or entry.name, entry.value, (entry.name,))
+             for entry in entry_points(group=ENTRY_POINTS)]
+    return [*CONVERTERS, *found]
+
+
+def create_converter(class_name: str, config: Mapping[str, str], is_key: bool, *,  # noqa: FBT001 - Connect's own order
+                     property_name: str | None = None) -> Converter:
+    """The configured key or value converter.
+
+    Args:
+        class_name: a Java class name, its last part (``JsonConverter``, ``Json``) or the name of an entry point.
+        config: its properties without the ``key.converter.`` or ``value.converter.`` before them.
+        is_key: whether it is for keys.
+        property_name: the property that named it, for messages; by default ``key.converter`` or ``value.converter``.
+
+    Raises:
+        ConfigInvalid: there is no such converter, or an option is wrong.
+    """
+    name = property_name or ("key.converter" if is_key else "value.converter")
+    plugin = _find(class_name, name, headers=False)
+    try:
+        made: Converter = plugin.load()({**config, "converter.type": "key" if is_key else "value"}, is_key=is_key)
+    except ConfigInvalid as error:
+        raise ConfigInvalid(f"{name} {class_name}: {error}") from None
+    return made
+
+
+def create_header_converter(class_name: str, config: Mapping[str, str], *,
+                            property_name: str = "header.converter") -> HeaderConverter:
+    """The configured header converter; arguments and errors as in ``create_converter``."""
+    plugin = _find(class_name, property_name, headers=True)
+    try:
+        made: HeaderConverter = plugin.load()({**config, "converter.type": "header"}, is_key=False)
+    except ConfigInvalid as error:
+        raise ConfigInvalid(f"{property_name} {class_name}: {error}") from None
+    return made
+
+
+def _find(class_name: str, property_name: str, *, headers: bool) -> ConverterPlugin:
+    plugins = [plugin for plugin in converter_plugins() if (plugin.headers if headers else plugin.records)]
+    wanted = class_name.strip().lower()
+    for plugin in plugins:
+        if wanted in plugin.names:
+            return plugin
+    available = ", ".join(plugin.name for plugin in plugins)
+    raise ConfigInvalid(f"Invalid value {class_name} for configuration {property_name}: there is no such converter here. "
+                        f"Available: {available}. A converter of your own is found when its package declares an entry point in "
+                        f"the group {ENTRY_POINTS}.")
 
 
 class SchemaCache:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from decimal import MAX_PREC, Context, Decimal
 from fractions import Fraction
+from math import isinf, isnan
 from typing import Any, Final
 
 from connectors.errors import Skippable
@@ -25,9 +26,9 @@ def double_text(value: float) -> str:
     """``Double.toString(value)``."""
     if 0.001 <= value < 1e7 or -1e7 < value <= -0.001 or value == 0.0:
         return repr(value)
-    if value != value:
+    if isnan(value):
         return "NaN"
-    if value in (float("inf"), float("-inf")):
+    if isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
     digits, exponent = _scientific(repr(abs(value)))
     if len(digits) == 1:
@@ -55,9 +56,9 @@ def float_text(value: float) -> str:
     value = to_float32(value)
     if value == 0.0:
         return repr(value)
-    if value != value:
+    if isnan(value):
         return "NaN"
-    if value in (float("inf"), float("-inf")):
+    if isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
     digits, exponent = _shortest_float(abs(value))
     return _layout(digits, exponent, negative=value < 0)

@@ -14,7 +14,6 @@ import msgspec
 import orjson
 
 from connectors.schema import DECIMAL, Type
-from worker.converters.base import Encode
 from worker.converters.javatext import decimal_bytes, decimal_scale, decimal_text
 from worker.converters.json_text import (
     INTEGER_BITS,
@@ -28,6 +27,7 @@ from worker.converters.json_text import (
 
 if TYPE_CHECKING:
     from connectors.schema import Schema
+    from worker.converters.base import Encode
 
 _PASSED_ON: Final = (bytes, Decimal)
 _BACKSLASH: Final = 92
@@ -71,7 +71,7 @@ def _string_encoder(slow: Encode, prefix: bytes, suffix: bytes) -> Encode:
             encoded = dumps(value)
         except TypeError:  # surrogates
             return slow(value)
-        if _BACKSLASH in encoded:
+        if _BACKSLASH in encoded or not encoded.isascii():
             encoded = java_escapes(encoded)
         return prefix + encoded + suffix if prefix else encoded
 
@@ -90,7 +90,7 @@ def _schemaless_encoder(settings: JsonSettings, prefix: bytes, suffix: bytes) ->
             encoded = dumps(value)
         except TypeError:  # keys that aren't strings, surrogates
             return prefix + value_text(None, value, settings).encode() + suffix
-        if _BACKSLASH in encoded:
+        if _BACKSLASH in encoded or not encoded.isascii():
             encoded = java_escapes(encoded)
         return prefix + encoded + suffix if prefix else encoded
 
@@ -142,6 +142,7 @@ class _Compiler:
         self._names: dict[str, Any] = {"Raw": msgspec.Raw, "raw_double": _raw_double, "raw_float": _raw_float}
         self._lines: list[str] = []
         self._count = 0
+        self._has_bytes = False  # without this, convert would read strings as Base64 and as decimals
 
     def function(self, schema: Schema, slow: Encode, prefix: bytes, suffix: bytes) -> Encode:
         """The encoder of ``schema``; raises ValueError for what msgspec can't do."""
@@ -150,18 +151,18 @@ class _Compiler:
             convert=msgspec.convert, encode=msgspec.json.Encoder().encode, kind=kind, passed_on=_PASSED_ON, slow=slow,
             failures=(msgspec.ValidationError, UnicodeEncodeError, ValueError, OverflowError, RecursionError),
             java_escapes=java_escapes, prefix=prefix, suffix=suffix)
-        mend = self._mend(schema, "o", "            ")
+        mend = self._mend(schema, "o", "        ")
         result = "prefix + encoded + suffix" if prefix else "encoded"
         source = "\n".join([
             *self._lines,
             "def encode_value(value):",
             "    try:",
-            "        o = convert(value, kind, builtin_types=passed_on)",
-            *([f"        if True:\n{mend}"] if mend else []),
+            f"        o = convert(value, kind{', builtin_types=passed_on' if self._has_bytes else ''})",
+            *([mend] if mend else []),
             "        encoded = encode(o)",
             "    except failures:",
             "        return slow(value)",
-            f"    if {_BACKSLASH} in encoded:",
+            f"    if {_BACKSLASH} in encoded or not encoded.isascii():",
             "        encoded = java_escapes(encoded)",
             f"    return {result}",
         ])
@@ -178,8 +179,9 @@ class _Compiler:
 
     def _required_type(self, schema: Schema) -> Any:
         kind = schema.type
-        if schema.name == DECIMAL and kind is Type.BYTES:
-            return Decimal
+        if kind is Type.BYTES:
+            self._has_bytes = True
+            return Decimal if schema.name == DECIMAL else bytes
         if kind in INTEGER_BITS:
             limit = 1 << INTEGER_BITS[kind]
             return Annotated[int, msgspec.Meta(ge=-limit, le=limit - 1)]
@@ -189,7 +191,7 @@ class _Compiler:
             return self._map_type(schema)
         if kind is Type.STRUCT:
             return self._struct_type(schema)
-        return {Type.STRING: str, Type.BOOLEAN: bool, Type.BYTES: bytes, Type.FLOAT32: float, Type.FLOAT64: float}[kind]
+        return {Type.STRING: str, Type.BOOLEAN: bool, Type.FLOAT32: float, Type.FLOAT64: float}[kind]
 
     def _map_type(self, schema: Schema) -> Any:
         if schema.key_schema is None or schema.value_schema is None:

@@ -44,8 +44,8 @@ class Chunk:
         accounted: bytes of it that are in the producer's count of outstanding bytes.
     """
 
-    __slots__ = ("_buffer", "_builder", "_closed", "_lock", "accounted", "append", "born", "codec", "count", "sent", "transactional",
-                 "units")
+    __slots__ = ("_buffer", "_builder", "_closed", "_lock", "accounted", "append", "born", "codec", "count", "sent",
+                 "transactional", "units")
 
     def __init__(self, codec: int, batch_size: int, born: float, *, transactional: bool = False) -> None:
         self._builder = DefaultRecordBatchBuilder(2, codec, int(transactional), -1, -1, 0, batch_size)
@@ -68,23 +68,22 @@ class Chunk:
             self.units.append(unit)
             unit.held += 1
 
-    def build(self) -> None:
+    def build(self) -> bytearray:
         """Compress and freeze; safe in a thread as long as nothing is appended."""
         self._closed = True
         with self._lock:
             if self._buffer is None:
                 self._buffer = self._builder.build()
+            return self._buffer
 
     def split(self, batch_size: int) -> list[Chunk]:
         """The same records in chunks of at most ``batch_size`` bytes and at most half as many records each.
 
         Every piece holds all of the units, so none is acknowledged before all pieces are.
         """
-        self.build()
-        assert self._buffer is not None
         most = max(1, (self.count + 1) // 2)
         pieces: list[Chunk] = []
-        for record in DefaultRecordBatch(bytes(self._buffer)):
+        for record in DefaultRecordBatch(bytes(self.build())):
             fields = record.timestamp, record.key, record.value, list(record.headers)
             piece = pieces[-1] if pieces else None
             if piece is None or piece.count == most or piece.append(piece.count, *fields) is None:
@@ -100,9 +99,7 @@ class Chunk:
 
     def records(self) -> list[tuple[bytes | None, bytes | None]]:
         """(key, value) of each record, decoded from the batch."""
-        self.build()
-        assert self._buffer is not None
-        return [(record.key, record.value) for record in DefaultRecordBatch(bytes(self._buffer))]
+        return [(record.key, record.value) for record in DefaultRecordBatch(bytes(self.build()))]
 
     # What aiokafka's accumulator and sender call.
 
@@ -130,6 +127,4 @@ class Chunk:
         _CRC.pack_into(self._buffer, _CRC_AT, calc_crc32c(memoryview(self._buffer)[_CRC_FROM:]))
 
     def _build(self) -> bytearray:
-        self.build()
-        assert self._buffer is not None
-        return self._buffer
+        return self.build()

@@ -28,7 +28,8 @@ class Unit:
 
     __slots__ = ("done", "held", "positions", "timestamp")
 
-    def __init__(self, positions: Sequence[tuple[object, Position, Position | None]] = (), timestamp: int | None = None) -> None:
+    def __init__(self, positions: Sequence[tuple[object, Position, Position | None]] = (),
+                 timestamp: int | None = None) -> None:
         self.positions = positions
         self.timestamp = timestamp
         #: Chunks that hold records of it, and one for its maker until all of its records are in a chunk.
@@ -55,9 +56,13 @@ class Ledger:
     """The units of one task in order, and the offsets that follow from their acknowledgements.
 
     Adding and acknowledging cost O(source partitions in the unit).
+
+    Args:
+        acknowledged: called with each unit when it is acknowledged, in any order.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, acknowledged: Callable[[Unit], None] | None = None) -> None:
+        self._notify = acknowledged
         self._queues: dict[object, deque[tuple[Unit, Position, Position | None]]] = {}
         self._ready: dict[object, Committable] = {}
         self._retry: dict[object, Committable] = {}
@@ -82,6 +87,8 @@ class Ledger:
                 self._ready[key] = (partition, offset)
             if queue is not None and not queue:
                 del self._queues[key]
+        if self._notify is not None:
+            self._notify(unit)
 
     def take(self) -> list[Committable]:
         """What may be committed now and was not yet taken (or was given back): each source partition once."""

@@ -69,7 +69,7 @@ class RestartPolicy:
         if 0 <= self._most <= self.attempts:
             return None
         self.attempts += 1
-        return min(self._first_s * 2.0 ** min(self.attempts - 1, 60), self._last_s)
+        return float(min(self._first_s * 2.0 ** min(self.attempts - 1, 60), self._last_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +114,10 @@ class ErrorHandler:
             Fatal: bad records are not tolerated.
         """
         if isinstance(origin, BadRecord):
-            key, value = None, origin.raw
-        else:
-            key, value = _plain(origin.key), _plain(origin.value)
-        return self.refused(stage, error, executing, origin.topic, key, value, origin.source_partition, origin.source_offset)
+            return self.refused(stage, error, executing, origin.topic, None, origin.raw, origin.source_partition,
+                                origin.source_offset)
+        return self.refused(stage, error, executing, origin.topic, _plain(origin.key), _plain(origin.value),
+                            origin.source_partition, origin.source_offset)
 
     def refused(self, stage: Stage, error: Exception, executing: str, topic: str | None, key: bytes | None,
                 value: bytes | None, partition: Position | None, offset: Position | None) -> DeadLetter | None:
@@ -156,7 +156,8 @@ class ErrorHandler:
             ("exception.message", str(error)[:2000]), ("exception.stacktrace", trace),
             ("source.partition", _json(partition)), ("source.offset", _json(offset)),
         ]
-        return [(f"__connect.errors.{name}", None if text is None else text.encode("utf-8", "replace")) for name, text in fields]
+        return [(f"__connect.errors.{name}", None if text is None else text.encode("utf-8", "replace"))
+                for name, text in fields]
 
 
 def _json(position: Position | None) -> str:

@@ -16,14 +16,15 @@ _OFFSETS: Final = "Offsets Topic"
 
 #: Options of the worker.
 WORKER_KEYS: Final = (
-    ConfigKey("task.max.outstanding.records", ConfigType.INT, default=20_000, unit="rows", validator=at_least(1),
+    ConfigKey(name="task.max.outstanding.records", type=ConfigType.INT, default=20_000, unit="rows", validator=at_least(1),
               importance=Importance.LOW, group=_TASKS,
               doc="How many records of one task may wait for Kafka's acknowledgement before the task is not polled any more. "
                   "Memory and what is read again after a crash grow with it."),
-    ConfigKey("task.max.outstanding.bytes", ConfigType.LONG, default=32 * 1024 * 1024, unit="bytes", validator=at_least(1),
+    ConfigKey(name="task.max.outstanding.bytes", type=ConfigType.LONG, default=32 * 1024 * 1024, unit="bytes",
+              validator=at_least(1),
               importance=Importance.LOW, group=_TASKS,
               doc="The same in bytes, before compression. A producer's buffer.memory, if set, is used instead."),
-    ConfigKey("task.producer.stall.ms", ConfigType.LONG, default=60_000, unit="ms", validator=at_least(1000),
+    ConfigKey(name="task.producer.stall.ms", type=ConfigType.LONG, default=60_000, unit="ms", validator=at_least(1000),
               importance=Importance.LOW, group=_TASKS,
               doc="A producer that got no acknowledgement for this long though records wait is given up; a new one sends them "
                   "again. Records may then be in Kafka twice, never not at all (exactly once: never twice either)."),
@@ -31,48 +32,53 @@ WORKER_KEYS: Final = (
 
 #: Options that every source connector has, beside ``name``, ``connector.class``, ``tasks.max``, converters and transforms.
 CONNECTOR_KEYS: Final = (
-    ConfigKey("errors.retry.timeout", ConfigType.LONG, default=None, unit="ms", group=_ERRORS,
-              doc="How long an operation that failed with a passing fault is tried again. Not set or -1: for ever, and the task "
-                  "stays RUNNING. When it has passed the task fails: an outage is never counted as a bad record."),
-    ConfigKey("errors.retry.delay.max.ms", ConfigType.LONG, default=60_000, unit="ms", validator=at_least(1), group=_ERRORS,
+    ConfigKey(name="errors.retry.timeout", type=ConfigType.LONG, default=None, unit="ms", group=_ERRORS,
+              doc="How long an operation that failed with a passing fault is tried again. Not set or -1: for ever, and the "
+                  "task stays RUNNING. When it has passed the task fails: an outage is never counted as a bad record."),
+    ConfigKey(name="errors.retry.delay.max.ms", type=ConfigType.LONG, default=60_000, unit="ms", validator=at_least(1),
+              group=_ERRORS,
               doc="Longest pause between two tries; pauses grow exponentially up to it, with jitter."),
-    ConfigKey("errors.tolerance", ConfigType.STRING, default="none", validator=one_of("none", "all"), group=_ERRORS,
+    ConfigKey(name="errors.tolerance", type=ConfigType.STRING, default="none", validator=one_of("none", "all"), group=_ERRORS,
               doc="none: the first bad record fails the task. all: bad records are skipped, logged and written to the dead "
                   "letter topic as the other errors.* options say."),
-    ConfigKey("errors.log.enable", ConfigType.BOOLEAN, default=False, group=_ERRORS,
+    ConfigKey(name="errors.log.enable", type=ConfigType.BOOLEAN, default=False, group=_ERRORS,
               doc="Whether each bad record is logged, with its stage and its position in the source."),
-    ConfigKey("errors.log.include.messages", ConfigType.BOOLEAN, default=False, group=_ERRORS,
+    ConfigKey(name="errors.log.include.messages", type=ConfigType.BOOLEAN, default=False, group=_ERRORS,
               doc="Whether the log shows the record itself. Records may hold personal data or secrets."),
-    ConfigKey("errors.deadletterqueue.topic.name", ConfigType.STRING, default="", group=_ERRORS,
+    ConfigKey(name="errors.deadletterqueue.topic.name", type=ConfigType.STRING, default="", group=_ERRORS,
               doc="Topic for bad records; empty for none. Needs errors.tolerance=all. Offsets never pass a bad record whose "
                   "dead letter is not written.", example="my-connector-dead-letters"),
-    ConfigKey("errors.deadletterqueue.topic.replication.factor", ConfigType.SHORT, default=3, group=_ERRORS,
+    ConfigKey(name="errors.deadletterqueue.topic.replication.factor", type=ConfigType.SHORT, default=3, group=_ERRORS,
               doc="Replication factor of that topic if it has to be created."),
-    ConfigKey("errors.deadletterqueue.context.headers.enable", ConfigType.BOOLEAN, default=True, group=_ERRORS,
+    ConfigKey(name="errors.deadletterqueue.context.headers.enable", type=ConfigType.BOOLEAN, default=True, group=_ERRORS,
               doc="Whether dead letters carry headers (__connect.errors.*) with stage, exception and source position. Kafka "
                   "Connect's default is false, but a dead letter without them tells nothing."),
-    ConfigKey("errors.restart.policy", ConfigType.STRING, default="none", validator=one_of("none", "always"), group=_RESTART,
+    ConfigKey(name="errors.restart.policy", type=ConfigType.STRING, default="none", validator=one_of("none", "always"),
+              group=_RESTART,
               doc="always: a failed task is started again by itself; its state is RESTARTING until then."),
-    ConfigKey("errors.restart.max.attempts", ConfigType.INT, default=-1, validator=at_least(-1), group=_RESTART,
+    ConfigKey(name="errors.restart.max.attempts", type=ConfigType.INT, default=-1, validator=at_least(-1), group=_RESTART,
               doc="How often in a row, -1 without limit; then the task stays FAILED."),
-    ConfigKey("errors.restart.delay.ms", ConfigType.LONG, default=10_000, unit="ms", validator=at_least(0), group=_RESTART,
+    ConfigKey(name="errors.restart.delay.ms", type=ConfigType.LONG, default=10_000, unit="ms", validator=at_least(0),
+              group=_RESTART,
               doc="Pause before the first restart; it doubles with each further one."),
-    ConfigKey("errors.restart.max.delay.ms", ConfigType.LONG, default=300_000, unit="ms", validator=at_least(0), group=_RESTART,
+    ConfigKey(name="errors.restart.max.delay.ms", type=ConfigType.LONG, default=300_000, unit="ms", validator=at_least(0),
+              group=_RESTART,
               doc="Longest such pause."),
-    ConfigKey("errors.restart.reset.ms", ConfigType.LONG, default=300_000, unit="ms", validator=at_least(0), group=_RESTART,
+    ConfigKey(name="errors.restart.reset.ms", type=ConfigType.LONG, default=300_000, unit="ms", validator=at_least(0),
+              group=_RESTART,
               doc="A task that ran this long without failing has its attempts and its pause forgotten."),
-    ConfigKey("exactly.once.support", ConfigType.STRING, default="requested",
+    ConfigKey(name="exactly.once.support", type=ConfigType.STRING, default="requested",
               validator=one_of("requested", "required", ignore_case=True), group=_EOS,
               doc="required: the connector does not start unless it guarantees exactly once with this configuration and the "
                   "worker supports it. requested: it starts either way."),
-    ConfigKey("transaction.boundary", ConfigType.STRING, default="poll",
+    ConfigKey(name="transaction.boundary", type=ConfigType.STRING, default="poll",
               validator=one_of("poll", "interval", "connector", ignore_case=True), group=_EOS,
               doc="With exactly once, when transactions end: with each batch that the task gives (about 30 ms each), after "
                   "transaction.boundary.interval.ms, or where the connector says."),
-    ConfigKey("transaction.boundary.interval.ms", ConfigType.LONG, default=None, unit="ms", group=_EOS,
+    ConfigKey(name="transaction.boundary.interval.ms", type=ConfigType.LONG, default=None, unit="ms", group=_EOS,
               doc="With transaction.boundary=interval, how long a transaction lasts; the worker's offset.flush.interval.ms if "
                   "not set. Consumers with read_committed see records only when it ends."),
-    ConfigKey("offsets.storage.topic", ConfigType.STRING, default=None, group=_OFFSETS,
+    ConfigKey(name="offsets.storage.topic", type=ConfigType.STRING, default=None, group=_OFFSETS,
               doc="A topic of its own for this connector's offsets; they are written to the worker's topic too."),
 )
 

@@ -2,83 +2,37 @@
 
 aiokafka keeps one pending batch per partition, so exactly one coroutine sends to each partition. Every await on aiokafka has a
 deadline; a producer that fails or hangs is discarded and a new one sends all unacknowledged batches again, in order, before
-anything newer (at least once). A transactional producer is not rebuilt in place: its transaction is lost, its owner begins anew.
+anything newer (at least once). A transactional producer is not rebuilt in place: its transaction is lost, and its owner begins
+anew.
 """
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-import random
-from collections import deque
-from dataclasses import dataclass, field
-from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
 from aiokafka import AIOKafkaProducer
 from aiokafka import errors as kafka
 
-from connectors.errors import Fatal, Fenced, MillraceError, Retriable, Skippable
-from worker.converters.partitioner import partition_for
-from worker.host.chunk import CODECS, OVERHEAD, Chunk, Headers
+from connectors.errors import Fatal, Fenced, MillraceError
 from worker.host.errors import backoff
+from worker.host.routes import PartitionWriter, ProducerSettings, RecordTooLarge, Route
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable
 
+    from worker.host.chunk import Chunk
     from worker.host.commits import Unit
 
-#: Bytes per batch unless ``batch.size`` says otherwise: 16 KB, Java's default, would cost four times the CPU per record here.
-DEFAULT_BATCH_SIZE: Final = 512 * 1024
-DEFAULT_MAX_REQUEST_SIZE: Final = 1024 * 1024
 _START_DEADLINE_S: Final = 30.0
 _REFRESH_S: Final = 5.0
-NO_HEADERS: Final[Headers] = []
+#: Kafka's error number for a record that the broker's checks refuse; aiokafka has no class for it.
+_INVALID_RECORD: Final = 87
 
 
 class TransactionLost(MillraceError):
     """The open transaction can't be committed; its owner must begin anew from the last committed position."""
-
-
-class RecordTooLarge(Skippable):
-    """A record is larger than what the producer or the topic accepts."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProducerSettings:
-    """How to make a producer.
-
-    Attributes:
-        arguments: keyword arguments of ``AIOKafkaProducer``; ``transactional_id`` among them makes it transactional.
-        max_rows: records that may be unacknowledged before ``room`` closes.
-        max_bytes: bytes that may be, before compression.
-        stall_s: seconds without an acknowledgement after which the producer is taken for hung.
-    """
-
-    arguments: dict[str, Any]
-    max_rows: int = 20_000
-    max_bytes: int = 32 * 1024 * 1024
-    stall_s: float = 60.0
-
-    @property
-    def max_request_size(self) -> int:
-        """Largest record in bytes, as for Java's ``max.request.size``."""
-        return int(self.arguments.get("max_request_size", DEFAULT_MAX_REQUEST_SIZE))
-
-    @property
-    def batch_size(self) -> int:
-        """Bytes of a batch; never above the largest request."""
-        return min(int(self.arguments.get("max_batch_size", DEFAULT_BATCH_SIZE)), self.max_request_size)
-
-    @property
-    def linger_s(self) -> float:
-        """Seconds a batch that is not full may wait for more records."""
-        return float(self.arguments.get("linger_ms", 0)) / 1000
-
-    @property
-    def transactional(self) -> bool:
-        """Whether it writes in transactions."""
-        return "transactional_id" in self.arguments
 
 
 def classify(error: BaseException) -> str:
@@ -94,30 +48,6 @@ def classify(error: BaseException) -> str:
                   | kafka.SaslAuthenticationFailed | kafka.UnsupportedCodecError):
         return "fatal"
     return "rebuild"
-
-
-_INVALID_RECORD: Final = 87
-
-
-@dataclass(slots=True, eq=False)
-class PartitionWriter:
-    """What waits for, and is on its way to, one partition."""
-
-    topic: str
-    partition: int
-    batch_size: int
-    chunk: Chunk | None = None
-    full: deque[Chunk] = field(default_factory=deque)
-    unacked: deque[Chunk] = field(default_factory=deque)
-    wake: asyncio.Event = field(default_factory=asyncio.Event)
-    task: asyncio.Task[None] | None = None
-
-    def roll(self) -> None:
-        """Close the batch that is being filled and queue it."""
-        if self.chunk is not None:
-            self.full.append(self.chunk)
-            self.chunk = None
-            self.wake.set()
 
 
 class Producer:
@@ -147,6 +77,7 @@ class Producer:
         self._reason = ""
         self._splits: list[tuple[PartitionWriter, Chunk, Exception]] = []
         self._dead: Exception | None = None
+        self._died = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
         self.room = asyncio.Event()
@@ -177,6 +108,7 @@ class Producer:
         """End at once, within a few seconds: what is not acknowledged is dropped. Later appends raise ``Fenced``."""
         if self._dead is None:
             self._dead = Fenced(f"the producer of {self.name} is closed")
+            self._died.set()
         tasks = [writer.task for route in self._routes.values() for writer in route.writers if writer.task is not None]
         if self._supervisor is not None:
             tasks.append(self._supervisor)
@@ -240,8 +172,7 @@ class Producer:
         for delay in backoff():
             await self._ready.wait()
             self.check()
-            client = self._client
-            assert client is not None
+            client = self._connected()
             if known:
                 return len(client.client.cluster.partitions_for_topic(topic) or ())
             try:
@@ -283,10 +214,30 @@ class Producer:
         await self._idle.wait()
         self.check()
 
+    async def wait_for(self, event: asyncio.Event) -> None:
+        """Wait until ``event`` is set, or the producer dies.
+
+        Raises:
+            MillraceError: what it died of.
+        """
+        waits = [asyncio.ensure_future(event.wait()), asyncio.ensure_future(self._died.wait())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        if not event.is_set():
+            self.check()
+
     def check(self) -> None:
         """Raise what it died of, if it did."""
         if self._dead is not None:
             raise self._dead
+
+    def _connected(self) -> AIOKafkaProducer:
+        if self._client is None:
+            raise Fatal(f"{self.name}: the producer is not started")
+        return self._client
 
     def serve(self, writer: PartitionWriter) -> None:
         """Start the coroutine of a new partition."""
@@ -301,8 +252,7 @@ class Producer:
     async def _send(self, writer: PartitionWriter) -> None:
         loop = asyncio.get_running_loop()
         linger = self.settings.linger_s
-        client = self._client
-        assert client is not None
+        client = self._connected()
         while True:
             chunk = self._next(writer, loop.time() - linger)
             if chunk is None:
@@ -370,6 +320,7 @@ class Producer:
         """Go no further: wakes all who wait, tells the owner once."""
         if self._dead is None:
             self._dead = error
+            self._died.set()
             self._idle.set()
             self.room.set()
             self._fail(error)
@@ -482,10 +433,9 @@ class Producer:
 
     async def _transact(self, what: str, call: Callable[[AIOKafkaProducer], Any]) -> None:
         self.check()
-        assert self._client is not None
         try:
             async with asyncio.timeout(self.settings.stall_s):
-                await call(self._client)
+                await call(self._connected())
         except (kafka.KafkaError, TimeoutError, OSError, AssertionError) as error:
             self.check()
             if classify(error) == "fenced":
@@ -493,154 +443,6 @@ class Producer:
             if classify(error) == "fatal":
                 raise Fatal(f"{self.name}: Kafka refuses to {what} a transaction: {error!r}") from error
             raise TransactionLost(f"{self.name}: could not {what} a transaction: {error!r}") from error
-
-
-class Route:
-    """Places records of one topic on its partitions, as Kafka's default partitioner does (KIP-794 for null keys)."""
-
-    __slots__ = ("_batch_size", "_producer", "_sticky", "_topic", "refresh_at", "writers")
-
-    def __init__(self, producer: Producer, topic: str, batch_size: int) -> None:
-        self._producer = producer
-        self._topic = topic
-        self._batch_size = batch_size
-        self._sticky = -1
-        self.writers: list[PartitionWriter] = []
-        self.refresh_at = 0.0
-
-    def grow(self, partitions: int) -> None:
-        """Use ``partitions`` partitions from now on; a topic never shrinks."""
-        while len(self.writers) < partitions:
-            writer = PartitionWriter(self._topic, len(self.writers), self._batch_size)
-            self.writers.append(writer)
-            self._producer.serve(writer)
-        if self._sticky < 0:
-            self._move()
-
-    def _move(self) -> None:
-        self._sticky = random.randrange(len(self.writers))  # noqa: S311 - spreads load
-
-    def append(self, unit: Unit, values: Sequence[bytes | None], keys: Sequence[bytes | None] | None = None,
-               partitions: Sequence[int | None] | None = None, timestamps: Sequence[int | None] | None = None,
-               headers: Sequence[Headers] | None = None) -> list[tuple[int, Exception]]:
-        """Append records in order; None stands for "all None" or "no headers". Does not wait: ask ``room`` before.
-
-        Returns:
-            (index, error) of records that can't be sent: too large, or for a partition that does not exist.
-
-        Raises:
-            Fenced: the producer is closed.
-        """
-        self._producer.check()
-        times: Iterable[int | None] = repeat(None) if timestamps is None else timestamps
-        heads: Iterable[Headers] = repeat(NO_HEADERS) if headers is None else headers
-        if keys is None and partitions is None:
-            return self._append_sticky(unit, values, times, heads)
-        refused: list[tuple[int, Exception]] = []
-        writers = self.writers
-        count = len(writers)
-        touched: set[Chunk] = set()
-        rows = 0
-        for index, (value, key, partition, timestamp, head) in enumerate(zip(
-                values, keys or repeat(None), partitions or repeat(None), times, heads, strict=False)):
-            if partition is not None:
-                if not 0 <= partition < count:
-                    refused.append((index, Skippable(f"topic {self._topic!r} has no partition {partition}, only {count}")))
-                    continue
-                writer = writers[partition]
-            elif key is not None:
-                writer = writers[partition_for(key, count)]
-            else:
-                writer = writers[self._sticky]
-            chunk = writer.chunk
-            if chunk is not None and chunk.append(chunk.count, timestamp, key, value, head) is not None:
-                chunk.count += 1
-            else:
-                if chunk is not None and key is None and partition is None:
-                    self._move()
-                    writer.roll()
-                    writer = writers[self._sticky]
-                chunk = self._place(writer, timestamp, key, value, head)
-                if chunk is None:
-                    refused.append((index, self._too_large(key, value)))
-                    continue
-            rows += 1
-            if chunk not in touched:
-                touched.add(chunk)
-                chunk.hold(unit)
-        self._count(touched, rows)
-        return refused
-
-    def _append_sticky(self, unit: Unit, values: Sequence[bytes | None], timestamps: Iterable[int | None],
-                       headers: Iterable[Headers]) -> list[tuple[int, Exception]]:
-        refused: list[tuple[int, Exception]] = []
-        touched: set[Chunk] = set()
-        chunk = self.writers[self._sticky].chunk
-        append, count = (chunk.append, chunk.count) if chunk is not None else (None, 0)
-        for index, (value, timestamp, head) in enumerate(zip(values, timestamps, headers, strict=False)):
-            if append is not None and append(count, timestamp, None, value, head) is not None:
-                count += 1
-                continue
-            if chunk is not None:
-                if count > chunk.count:
-                    touched.add(chunk)
-                    chunk.count = count
-                self.writers[self._sticky].roll()
-                self._move()
-            placed = self._place(self.writers[self._sticky], timestamp, None, value, head)
-            if placed is None:
-                refused.append((index, self._too_large(None, value)))
-                chunk = self.writers[self._sticky].chunk
-            else:
-                touched.add(placed)
-                chunk = placed
-            append, count = (chunk.append, chunk.count) if chunk is not None else (None, 0)
-        if chunk is not None and count > chunk.count:
-            touched.add(chunk)
-            chunk.count = count
-        for chunk in touched:
-            chunk.hold(unit)
-        self._count(touched, len(values) - len(refused))
-        return refused
-
-    def _place(self, writer: PartitionWriter, timestamp: int | None, key: bytes | None, value: bytes | None,
-               head: Headers) -> Chunk | None:
-        """Append to the writer's chunk, or to a new one if it doesn't fit; None if it is too large for any."""
-        size = len(key or b"") + len(value or b"") + OVERHEAD + sum(len(name) * 4 + len(data or b"") + 10 for name, data in head)
-        if size > self._producer.settings.max_request_size:
-            return None
-        chunk = writer.chunk
-        if chunk is not None:
-            if chunk.append(chunk.count, timestamp, key, value, head) is not None:
-                chunk.count += 1
-                return chunk
-            writer.roll()
-        settings = self._producer.settings
-        chunk = writer.chunk = Chunk(CODECS[settings.arguments.get("compression_type")], writer.batch_size,
-                                     asyncio.get_running_loop().time(), transactional=settings.transactional)
-        chunk.append(0, timestamp, key, value, head)
-        chunk.count = 1
-        return chunk
-
-    def _too_large(self, key: bytes | None, value: bytes | None) -> RecordTooLarge:
-        return RecordTooLarge(
-            f"a record for topic {self._topic!r} is {len(key or b'') + len(value or b'')} bytes when serialized, which is larger "
-            f"than max.request.size ({self._producer.settings.max_request_size}): raise producer.override.max.request.size and "
-            "the topic's max.message.bytes")
-
-    def _count(self, touched: set[Chunk], rows: int) -> None:
-        size = 0
-        for chunk in touched:
-            now = chunk.size()
-            size += now - chunk.accounted
-            chunk.accounted = now
-        self._producer.account(rows, size)
-
-    def kick(self) -> None:
-        """A poll ended: let idle partitions send what they have (after ``linger.ms``)."""
-        for writer in self.writers:
-            if writer.chunk is not None and not writer.unacked:
-                writer.wake.set()
 
 
 async def discard(client: AIOKafkaProducer, *, orderly: bool) -> None:

@@ -15,7 +15,7 @@ from worker.rest import (
     admin,
     connectors,
     health,
-    internal as internal_requests,
+    internal,
     loggers,
     metrics,
     offsets,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 Part = Literal["all", "main", "admin"]
 
 _MAIN: Final = (*root.ROUTES, *health.ROUTES, *metrics.ROUTES, *connectors.ROUTES, *tasks.ROUTES, *offsets.ROUTES,
-                *topics.ROUTES, *plugins.ROUTES, *internal_requests.ROUTES)
+                *topics.ROUTES, *plugins.ROUTES, *internal.ROUTES)
 _ADMIN: Final = (*loggers.ROUTES, *admin.ROUTES)
 _ROUTES: Final[dict[Part, tuple[Route, ...]]] = {"all": (*_MAIN, *_ADMIN), "main": _MAIN, "admin": _ADMIN}
 _STARTING: Final = "This worker is still reading the cluster's state; try again in a moment"
@@ -51,20 +51,20 @@ _log = logging.getLogger("worker.rest")
 _access = logging.getLogger("worker.rest.access")
 
 
-def create_app(herder: Herder, settings: RestSettings, *, internal: InternalHerder | None = None,
+def create_app(herder: Herder, settings: RestSettings, *, workers: InternalHerder | None = None,
                part: Part = "all") -> web.Application:
     """The application for one kind of listener.
 
     Args:
         herder: the cluster as REST sees it.
         settings: the REST layer's settings.
-        internal: answers signed requests of other workers.
+        workers: answers signed requests of other workers.
         part: what to serve.
     """
     app = web.Application(client_max_size=settings.max_body)
     client = WorkerClient(settings.request_timeout_s, lambda: tls.client_context(settings.tls))
-    dispatcher = _Dispatcher(herder, settings, internal, Router(_ROUTES[part]), client)
-    app.router.add_route(hdrs.METH_ANY, "/{path:.*}", dispatcher.handle)
+    dispatcher = _Dispatcher(herder, settings, workers, Router(_ROUTES[part]), client)
+    app.router.add_route(hdrs.METH_ANY, r"/{path:[\s\S]*}", dispatcher.handle)
     app.on_response_prepare.append(dispatcher.finish)
 
     async def close_client(_: web.Application) -> AsyncIterator[None]:
@@ -84,7 +84,7 @@ class _Dispatcher:
 
     herder: Herder
     settings: RestSettings
-    internal: InternalHerder | None
+    workers: InternalHerder | None
     router: Router
     client: WorkerClient
 
@@ -135,7 +135,7 @@ class _Dispatcher:
             response.headers[hdrs.RETRY_AFTER] = "1"
             return response
         try:
-            return await route.handler(Call(request, parameters, self.herder, self.internal, self.settings))
+            return await route.handler(Call(request, parameters, self.herder, self.workers, self.settings))
         except NotLeader as error:
             return await self.client.forward(request, error.leader_url)
 

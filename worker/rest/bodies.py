@@ -5,14 +5,11 @@ Kafka Connect answers a body it can't read with 500 and its parser's text; here 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import msgspec
 
 from worker.rest.facade import RestError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 INITIAL_STATES: Final = ("RUNNING", "PAUSED", "STOPPED")
 
@@ -86,7 +83,7 @@ def read_offsets(data: bytes) -> list[tuple[dict[str, Any], dict[str, Any] | Non
     """
     body = _object(read_json(data), "The request body")
     if set(body) - {"offsets"}:
-        bad(f"Unknown field '{sorted(set(body) - {'offsets'})[0]}' in the request body; the only known field is offsets")
+        bad(f"Unknown field '{min(set(body) - {'offsets'})}' in the request body; the only known field is offsets")
     entries = body.get("offsets")
     if entries is None or entries == []:
         bad("Partitions / offsets need to be provided for an alter offsets request")
@@ -150,7 +147,7 @@ def _text(value: Any, what: str) -> str | None:
     bad(f"{what} must be a string, a number or a boolean")
 
 
-def _object(value: Any, what: str) -> Mapping[str, Any]:
+def _object(value: Any, what: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         bad(f"{what} must be a JSON object")
     return value

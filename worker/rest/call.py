@@ -33,14 +33,14 @@ class Call:
         request: aiohttp's request.
         parameters: decoded parameters of the path.
         herder: the cluster.
-        internal: what signed requests between workers ask for; None where there are none.
+        workers: what signed requests between workers ask for; None where there are none.
         settings: the REST layer's settings.
     """
 
     request: web.Request
     parameters: Mapping[str, str]
     herder: Herder
-    internal: InternalHerder | None
+    workers: InternalHerder | None
     settings: RestSettings
 
     @property

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 from worker.rest import bodies
 from worker.rest.call import answer, empty
+from worker.rest.checks import check_no_nulls, check_type
 from worker.rest.facade import RestError
 from worker.rest.routing import Route
-from worker.validation import check_no_nulls, check_type
 
 if TYPE_CHECKING:
     from aiohttp import web

@@ -1,7 +1,6 @@
 """Requests from one worker to another: those of clients that only the leader can answer, and the workers' own."""
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
@@ -113,5 +112,5 @@ class WorkerClient:
             async with self._session.request(method, url, headers=headers, data=body or None, ssl=self._tls or True,
                                              allow_redirects=False) as response:
                 return response.status, dict(response.headers), await response.read()
-        except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise RestError(500, _IO_ERROR + (str(error) or type(error).__name__)) from error

@@ -36,24 +36,24 @@ class InternalHerder(Protocol):
 
 async def put_tasks(call: Call) -> web.Response:
     """``POST /connectors/{connector}/tasks``."""
-    internal, data = await _verified(call)
-    await internal.put_task_configs(call.connector, bodies.read_task_configs(data))
+    workers, data = await _verified(call)
+    await workers.put_task_configs(call.connector, bodies.read_task_configs(data))
     return empty(204)
 
 
 async def fence(call: Call) -> web.Response:
     """``PUT /connectors/{connector}/fence``."""
-    internal, _ = await _verified(call)
-    await internal.fence_zombies(call.connector)
+    workers, _ = await _verified(call)
+    await workers.fence_zombies(call.connector)
     return empty(204)
 
 
 async def _verified(call: Call) -> tuple[InternalHerder, bytes]:
-    if call.internal is None:
+    if call.workers is None:
         raise RestError(503, "This worker takes no requests from other workers")
     data = await call.request.read()
-    verify(call.request.headers, data, call.internal.session_key(), call.internal.signature_algorithms())
-    return call.internal, data
+    verify(call.request.headers, data, call.workers.session_key(), call.workers.signature_algorithms())
+    return call.workers, data
 
 
 ROUTES = (

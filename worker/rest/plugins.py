@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 from worker.rest import bodies
 from worker.rest.call import answer
+from worker.rest.checks import add_null_errors, check_type
 from worker.rest.facade import RestError
 from worker.rest.routing import Route
-from worker.validation import add_null_errors, check_type
 
 if TYPE_CHECKING:
     from aiohttp import web

@@ -35,13 +35,13 @@ class RestServer:
     Args:
         herder: the cluster as REST sees it.
         settings: the REST layer's settings.
-        internal: answers signed requests of other workers.
+        workers: answers signed requests of other workers.
     """
 
-    def __init__(self, herder: Herder, settings: RestSettings, *, internal: InternalHerder | None = None) -> None:
+    def __init__(self, herder: Herder, settings: RestSettings, *, workers: InternalHerder | None = None) -> None:
         self._herder = herder
         self._settings = settings
-        self._internal = internal
+        self._workers = workers
         self._runners: list[web.AppRunner] = []
         self._bound: list[tuple[Listener, int]] = []
         self._admin_bound: list[tuple[Listener, int]] = []
@@ -91,7 +91,7 @@ class RestServer:
             await runner.cleanup()
 
     async def _serve(self, part: Part, listeners: tuple[Listener, ...], tls: Mapping[str, str]) -> list[tuple[Listener, int]]:
-        app = create_app(self._herder, self._settings, internal=self._internal, part=part)
+        app = create_app(self._herder, self._settings, workers=self._workers, part=part)
         runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=_SHUTDOWN_S)
         await runner.setup()
         self._runners.append(runner)

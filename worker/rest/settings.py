@@ -128,7 +128,7 @@ def _advertised(name: str, value: Any) -> str | None:
 #: The options of the REST layer; the worker's own definition takes them in.
 REST_KEYS: Final = (
     ConfigKey(name="listeners", type=ConfigType.LIST, default=["http://:8083"], validator=_listeners, importance=Importance.LOW,
-              doc="Addresses the REST API listens on. Leave the host empty to listen on all interfaces; port 0 takes a free one.",
+              doc="Addresses the REST API listens on. Without a host: all interfaces; port 0 takes a free one.",
               example="http://0.0.0.0:8083,https://0.0.0.0:8443"),
     ConfigKey(name="admin.listeners", type=ConfigType.LIST, default=None, validator=_listeners, importance=Importance.LOW,
               doc="Addresses of their own for /admin. Not set, /admin is served by `listeners`; empty, it is switched off.",
@@ -239,7 +239,7 @@ def _comma_list(text: str) -> tuple[str, ...]:
 
 
 def _tls(properties: Mapping[str, str], prefix: str) -> dict[str, str]:
-    """``ssl.*`` properties: those with the prefix if there is any, else the plain ones (Kafka Connect's rule: all or nothing)."""
+    """``ssl.*`` properties: those with the prefix if there is any, else the plain ones, as Kafka Connect does."""
     prefixed = {name[len(prefix):]: value for name, value in properties.items() if name.startswith(prefix)}
     source = prefixed or properties
     return {name: value for name, value in source.items() if name.startswith("ssl.")}

@@ -1,6 +1,8 @@
 """Names of Java classes and conversions of Java's, for error texts and results that equal Connect's."""
 from __future__ import annotations
 
+import math
+import struct
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
@@ -17,6 +19,7 @@ _BY_TYPE: Final = {Type.INT8: "java.lang.Byte", Type.INT16: "java.lang.Short", T
 _BY_PYTHON: Final = {bool: "java.lang.Boolean", int: "java.lang.Long", float: "java.lang.Double", str: "java.lang.String",
                      bytes: "[B", Decimal: "java.math.BigDecimal", list: "java.util.ArrayList", dict: "java.util.HashMap"}
 
+_SINGLE: Final = struct.Struct("<f")
 # Further than this a long is shifted to nothing: it keeps an absurd exponent from making an absurd integer.
 _LONGEST_EXPONENT: Final = 400
 
@@ -30,14 +33,14 @@ def class_name(value: Any, schema: Schema | None = None) -> str:
     return _BY_PYTHON.get(type(value), type(value).__name__)
 
 
-def _number(text: str) -> Decimal:
+def _number(text: str, noun: str) -> Decimal:
     try:
         number = Decimal(text)
     except InvalidOperation:
         number = None
     # BigDecimal knows neither underscores nor surrounding blanks nor NaN and Infinity, all of which Decimal takes.
     if number is None or not number.is_finite() or "_" in text or text.strip() != text or not text.isascii():
-        raise Skippable(f"Unable to convert {text} (class java.lang.String) to number")
+        raise Skippable(f"Unable to convert {text} (class java.lang.String) to {noun}")
     return number
 
 
@@ -47,7 +50,7 @@ def to_integer(text: str, bits: int) -> int:
     Raises:
         Skippable: it is no number.
     """
-    number = _number(text)
+    number = _number(text, "a number")
     if number.adjusted() > _LONGEST_EXPONENT:
         return 0
     whole = int(number) & ((1 << bits) - 1)
@@ -60,7 +63,20 @@ def to_double(text: str) -> float:
     Raises:
         Skippable: it is no number.
     """
-    return float(_number(text))
+    return float(_number(text, "a number"))
+
+
+def to_float(text: str) -> float:
+    """``text`` as a double that a float can hold: rounded to single precision, as Java's cast does.
+
+    Raises:
+        Skippable: it is no number.
+    """
+    try:
+        rounded: float = _SINGLE.unpack(_SINGLE.pack(to_double(text)))[0]
+    except OverflowError:
+        return math.copysign(math.inf, to_double(text))
+    return rounded
 
 
 def to_decimal(text: str) -> Decimal:
@@ -69,4 +85,4 @@ def to_decimal(text: str) -> Decimal:
     Raises:
         Skippable: it is no number.
     """
-    return _number(text)
+    return _number(text, "number")

@@ -9,7 +9,7 @@ from decimal import Decimal, Inexact, InvalidOperation, localcontext
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from connectors.errors import Skippable
-from connectors.options import Config, ConfigDef, ConfigKey, ConfigType, invalid, non_empty
+from connectors.options import Config, ConfigDef, ConfigKey, ConfigType, Importance, invalid, non_empty
 from connectors.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Type
 from worker.transforms.base import (
     RecordFunction,
@@ -22,7 +22,7 @@ from worker.transforms.base import (
     struct_copier,
     struct_only,
 )
-from worker.transforms.java import class_name, to_decimal, to_double, to_integer
+from worker.transforms.java import class_name, to_decimal, to_double, to_float, to_integer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -71,7 +71,9 @@ def _empty(kind: Type | None, shown: str) -> Callable[[], Any]:
 def _replaced(kind: Type | None, shown: str, text: str) -> Any:
     if kind in _BITS:
         return to_integer(text, _BITS[kind])
-    if kind in (Type.FLOAT32, Type.FLOAT64):
+    if kind is Type.FLOAT32:
+        return to_float(text)
+    if kind is Type.FLOAT64:
         return to_double(text)
     if kind is Type.STRING:
         return text
@@ -85,8 +87,10 @@ class MaskField(Transform):
     aliases: ClassVar[tuple[str, ...]] = ("org.apache.kafka.connect.transforms.MaskField",)
     sided: ClassVar[bool] = True
     config_def: ClassVar[ConfigDef] = ConfigDef([
-        ConfigKey(name="fields", type=ConfigType.LIST, validator=_check_fields, doc="Fields to hide.", example="password,iban"),
+        ConfigKey(name="fields", type=ConfigType.LIST, validator=_check_fields, importance=Importance.HIGH,
+                  doc="Fields to hide.", example="password,iban"),
         ConfigKey(name="replacement", type=ConfigType.STRING, default=None, validator=non_empty,
+                  importance=Importance.LOW,
                   doc="What to write instead, for fields that are numbers or strings. Without it they get 0, false, an empty "
                       "string, list or map.", example="***"),
         ConfigKey(name="replace.null.with.default", type=ConfigType.BOOLEAN, default=True,
@@ -128,14 +132,13 @@ class MaskField(Transform):
             return schema, struct_only(schema, _PURPOSE)
         copy = struct_copier(schema, replace_null=self.config["replace.null.with.default"])
         masks: list[tuple[str, Callable[[], Any]]] = []
-        for name in self._fields:
-            field = schema.field(name)
-            if field is None:
+        for field in schema.fields:
+            if field.name not in self._fields:
                 continue
             try:
-                masks.append((name, self._mask(field.schema.type, field.schema, class_name(0, field.schema))))
+                masks.append((field.name, self._mask(field.schema.type, field.schema, class_name(0, field.schema))))
             except Skippable as error:
-                masks.append((name, _raising(str(error))))  # nulls of such a field pass
+                masks.append((field.name, _raising(str(error))))  # nulls of such a field pass
 
         def convert(value: Any, record: SourceRecord) -> Any:
             del record

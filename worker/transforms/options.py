@@ -45,35 +45,39 @@ def _unique(name: str, value: Sequence[str] | None) -> str | None:
 #: The two options that every connector has; the worker puts them among its common ones.
 PIPELINE_KEYS: Final = (
     ConfigKey(name=TRANSFORMS, type=ConfigType.LIST, default=[], validator=_unique, importance=Importance.LOW,
-              group="Transforms", order=12, width=Width.LONG, display_name="Transforms",
-              doc="Aliases for the transformations to be applied to records.", example="unwrap,route"),
+              group="Transforms", order=12, width=Width.LONG, display_name="Transforms", example="unwrap,route",
+              doc="Aliases for the transformations to be applied to records."),
     ConfigKey(name=PREDICATES, type=ConfigType.LIST, default=[], validator=_unique, importance=Importance.LOW,
-              group="Predicates", order=13, width=Width.LONG, display_name="Predicates", doc="Aliases for the predicates used by transformations.",
-              example="isTombstone"),
+              group="Predicates", order=13, width=Width.LONG, display_name="Predicates", example="isTombstone",
+              doc="Aliases for the predicates used by transformations."),
 )
 
 
 def _type_key(kind: str, noun: str, alias: str, prefix: str, group: str, validator: Validator, known: Any) -> ConfigKey:
     return ConfigKey(name=f"{prefix}type", type=ConfigType.CLASS, doc=f"Class for the '{alias}' {noun}.",
-                     importance=Importance.HIGH, group=group, order=0, width=Width.LONG, display_name=f"{kind} type for {alias}", validator=validator,
+                     importance=Importance.HIGH, group=group, order=0, width=Width.LONG,
+                     display_name=f"{kind} type for {alias}", validator=validator,
                      recommender=lambda _name, _raw: ([found.class_name for found in known()], True))
+
+
+def _version_complaint(found: tuple[str, str] | None, wanted: str | None) -> str | None:
+    """What is wrong with a ``plugin.version`` for a class and its version, if anything."""
+    if found is None or wanted is None:
+        return None
+    try:
+        if version_matches(wanted, found[1]):
+            return None
+    except ConfigInvalid as error:
+        return str(error)
+    return f"Plugin {found[0]} not found that matches the version range {wanted}, available versions: [{found[1]}]"
 
 
 def _version_key(kind: str, noun: str, alias: str, prefix: str, group: str, found: tuple[str, str] | None) -> ConfigKey:
     version = found[1] if found is not None else None
-
-    def check(name: str, value: str | None) -> str | None:
-        if found is None or value is None:
-            return None
-        try:
-            if version_matches(value, found[1]):
-                return None
-        except ConfigInvalid as error:
-            return invalid(name, value, str(error))
-        return f"Plugin {found[0]} not found that matches the version range {value}, available versions: [{found[1]}]"
-    return ConfigKey(name=f"{prefix}plugin.version", type=ConfigType.STRING, default=version, validator=check,
-                     doc=f"Version of the '{alias}' {noun}.", importance=Importance.HIGH, group=group, order=1,
-                     width=Width.LONG, display_name=f"{kind} version for {alias}",
+    return ConfigKey(name=f"{prefix}plugin.version", type=ConfigType.STRING, default=version,
+                     validator=lambda _name, value: _version_complaint(found, value), doc=f"Version of the '{alias}' {noun}.",
+                     importance=Importance.HIGH, group=group, order=1, width=Width.LONG,
+                     display_name=f"{kind} version for {alias}",
                      recommender=lambda _name, _raw: ([version] if version is not None else [], True))
 
 
@@ -104,12 +108,6 @@ def _named(validator: Validator, name: str) -> Validator:
 
 def _transform_keys(raw: Mapping[str, str], alias: str) -> list[ConfigKey]:
     prefix, group = f"{TRANSFORMS}.{alias}.", f"Transforms: {alias}"
-
-    def check(name: str, value: str | None) -> str | None:
-        if f"{prefix}negate" in raw and f"{prefix}predicate" not in raw:
-            return (f"Config '{prefix}negate' was provided but there is no config '{prefix}predicate' defining a predicate "
-                    "to be negated.")
-        return _complaint(name, value, resolve_transform)
     found: tuple[str, str] | None = None
     definition: ConfigDef | None = None
     try:
@@ -118,9 +116,16 @@ def _transform_keys(raw: Mapping[str, str], alias: str) -> list[ConfigKey]:
         pass  # the type's own check says so
     else:
         found, definition = (class_name, kind.version), kind.config_def
+    misversioned = _version_complaint(found, raw.get(f"{prefix}plugin.version"))
+
+    def check(name: str, value: str | None) -> str | None:
+        if f"{prefix}negate" in raw and f"{prefix}predicate" not in raw:
+            return (f"Config '{prefix}negate' was provided but there is no config '{prefix}predicate' defining a predicate "
+                    "to be negated.")
+        return _complaint(name, value, resolve_transform) or misversioned
     keys = [_type_key("Transformation", "transformation", alias, prefix, group, check, transform_types),
             _version_key("Transformation", "transformation", alias, prefix, group, found)]
-    if definition is None:
+    if definition is None or misversioned is not None:
         return keys
     own = [key for key in definition.keys.values() if key.name not in ("predicate", "negate")]
     return keys + _embedded(_stage_keys() + own, prefix, group)
@@ -136,10 +141,15 @@ def _predicate_keys(raw: Mapping[str, str], alias: str) -> list[ConfigKey]:
         pass  # the type's own check says so
     else:
         found, definition = (class_name, kind.version), kind.config_def
-    keys = [_type_key("Predicate", "predicate", alias, prefix, group,
-                      lambda name, value: _complaint(name, value, resolve_predicate), predicate_types),
+    misversioned = _version_complaint(found, raw.get(f"{prefix}plugin.version"))
+
+    def check(name: str, value: str | None) -> str | None:
+        return _complaint(name, value, resolve_predicate) or misversioned
+    keys = [_type_key("Predicate", "predicate", alias, prefix, group, check, predicate_types),
             _version_key("Predicate", "predicate", alias, prefix, group, found)]
-    return keys if definition is None else keys + _embedded(list(definition.keys.values()), prefix, group)
+    if definition is None or misversioned is not None:
+        return keys
+    return keys + _embedded(list(definition.keys.values()), prefix, group)
 
 
 def _complaint(name: str, value: str | None, resolve: Any) -> str | None:

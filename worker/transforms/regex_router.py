@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from connectors.options import Config, ConfigDef, ConfigKey, ConfigType
+from connectors.options import Config, ConfigDef, ConfigKey, ConfigType, Importance
 from worker.transforms.base import RecordFunction, Side, Transform, copy_record
 from worker.transforms.java_regex import compile_java, java_expression, java_replacement
 from worker.transforms.predicates import TOPIC_CACHE_SIZE
@@ -22,10 +22,10 @@ class RegexRouter(Transform):
     version: ClassVar[str] = "4.1.2"
     aliases: ClassVar[tuple[str, ...]] = ("org.apache.kafka.connect.transforms.RegexRouter",)
     config_def: ClassVar[ConfigDef] = ConfigDef([
-        ConfigKey(name="regex", type=ConfigType.STRING, validator=java_expression,
+        ConfigKey(name="regex", type=ConfigType.STRING, validator=java_expression, importance=Importance.HIGH,
                   doc="A regular expression in Java's syntax. Topics that it doesn't match as a whole stay as they are.",
                   example=r"server\.(.*)"),
-        ConfigKey(name="replacement", type=ConfigType.STRING,
+        ConfigKey(name="replacement", type=ConfigType.STRING, importance=Importance.HIGH,
                   doc="The new name: $1 is the first group, ${name} a named one.", example="lake.$1"),
     ])
 

@@ -1,8 +1,8 @@
 """ReplaceField: keep, leave out and rename fields.
 
 Source: org.apache.kafka.connect.transforms.ReplaceField of Kafka 4.1; ``whitelist`` and ``blacklist`` of Kafka before 4.0 are
-still understood. One difference: where a rename lands on the name of another field that is kept, a struct is refused as in
-Connect, but a field that is excluded never lends its value to another one.
+still understood. One difference: a rename of a field that a struct doesn't have, or that is excluded, has no effect. Connect
+would look for it all the same where a field of the new name is there, and fail or take the excluded one's value.
 """
 from __future__ import annotations
 

@@ -50,9 +50,9 @@ async def test_the_shared_broker_takes_and_gives_records(bootstrap: str, unique:
 
 async def test_groups_and_transactions_work(bootstrap: str, unique: Unique) -> None:
     topic = unique("transactions")
-    async with AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=unique("id")) as producer:
-        async with producer.transaction():
-            await producer.send_and_wait(topic, b"committed", partition=0)
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=unique("id"))
+    async with producer, producer.transaction():
+        await producer.send_and_wait(topic, b"committed", partition=0)
     group = AIOKafkaConsumer(
         topic, bootstrap_servers=bootstrap, group_id=unique("group"), auto_offset_reset="earliest",
         isolation_level="read_committed",

@@ -1,5 +1,7 @@
 """The Java Connect worker, the schema registry and Prometheus as the stack starts them."""
 
+import shutil
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -9,9 +11,10 @@ from threading import Thread
 import pytest
 
 from compose.local.connect import JavaConnect
+from compose.local.errors import Unavailable
 from compose.local.http import call
 from compose.local.ports import LOOPBACK
-from compose.local.prometheus import Prometheus
+from compose.local.prometheus import Prometheus, find_prometheus
 from compose.local.registry import SchemaRegistry
 from compose.local.service import wait_until
 
@@ -62,7 +65,8 @@ def test_the_runtimes_own_test_connectors_can_be_used(worker: JavaConnect, uniqu
         "connector.class": "org.apache.kafka.connect.tools.VerifiableSourceConnector",
         "tasks.max": "1", "topic": name, "throughput": "100",
     }  # fmt: skip
-    assert worker.request("PUT", f"/connectors/{name}/config", config)[0] == 201
+    status, body = worker.request("PUT", f"/connectors/{name}/config", config)
+    assert status == 201, body
 
     def running() -> bool:
         _, body = worker.request("GET", f"/connectors/{name}/status")
@@ -152,9 +156,34 @@ def test_prometheus_scrapes_and_the_shipped_alert_fires(prometheus: Callable[...
         return {alert["labels"]["alertname"] for alert in server.get("alerts")[1]["data"]["alerts"]}
 
     assert wait_until(lambda: "MillraceConnectorFailed" in alerts(), 60, 0.1)
-    _, rules = server.get("rules")
-    states = {rule["health"] for group in rules["data"]["groups"] for rule in group["rules"]}
-    assert states == {"ok"} or wait_until(lambda: True, 0)
+
+    def healthy() -> bool:
+        _, rules = server.get("rules")
+        return {rule["health"] for group in rules["data"]["groups"] for rule in group["rules"]} == {"ok"}
+
+    assert wait_until(healthy, 60, 0.1)
+
+
+@pytest.fixture(scope="module")
+def promtool() -> Path:
+    try:
+        return find_prometheus() / "promtool"
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+
+
+def test_the_shipped_configuration_is_valid(promtool: Path) -> None:
+    command = [str(promtool), "check", "config", str(COMPOSE / "prometheus" / "prometheus.yml")]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_alerts_fire_when_they_should_and_only_then(promtool: Path, tmp_path: Path) -> None:
+    shutil.copy(COMPOSE / "prometheus" / "alerts.yml", tmp_path)
+    shutil.copy(Path(__file__).with_name("alerts_test.yml"), tmp_path)
+    command = [str(promtool), "test", "rules", "alerts_test.yml"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 def test_start_times(tmp_path: Path) -> None:

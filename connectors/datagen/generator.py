@@ -1,0 +1,189 @@
+"""Records as a pure function of (seed, partition, n): what the task sends, and what a verifier compares a topic with."""
+from __future__ import annotations
+
+import random
+import zlib
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from connectors import schema as types
+from connectors.api import SourceRecord
+from connectors.datagen.fields import (
+    EPOCH_MS,
+    ID,
+    PARTITION,
+    PAYLOAD,
+    SEQUENCE,
+    RowSpec,
+    random_text,
+    random_value,
+    row_schema,
+    row_spec,
+    running_times,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from connectors.api import Position
+    from connectors.schema import Schema
+
+#: Different rows before values repeat (the id, the sequence number and times never do).
+_TEMPLATES: Final = 512
+#: Keys made in advance.
+_KEPT_KEYS: Final = 4096
+#: Payloads repeat after this many characters.
+_PAYLOAD_PERIOD: Final = 1024
+#: In envelopes a row is created, updated three times, deleted, and created again.
+_LIFE: Final = "cuuud"
+_VERSION: Final = "1"
+
+
+class Generator:
+    """The records of one source partition.
+
+    Args:
+        seed: other seeds give other values.
+        partition: number of the source partition.
+        spec: what a row looks like.
+        topic: the destination topic; in envelopes it also names schemas, as Debezium does.
+        size: about how many bytes a row has as JSON; rows that have more without a payload get none.
+        keys: how many different keys the partition has; 0 gives each record its own.
+        envelope: wrap rows in Debezium's change events.
+    """
+
+    def __init__(self, seed: int, partition: int, spec: RowSpec, *, topic: str = "", size: int = 0, keys: int = 1000,
+                 envelope: bool = False) -> None:
+        self.partition = partition
+        self.topic = topic
+        self.source_partition: Position = {PARTITION: partition}
+        self._keys = keys
+        self._salt = zlib.crc32(f"{seed}/{partition}".encode())
+        self._templates = _templates(seed, spec, size)
+        self._times = running_times(spec)
+        self._nested = any(isinstance(value, dict) for value in self._templates[0].values()) or any(
+            field.type == "struct" for field in spec.fields)
+        payload = PAYLOAD in self._templates[0]
+        self._ids = [f"{partition}-{number}" for number in range(min(keys, _KEPT_KEYS))]
+        self.key_schema: Schema
+        self.value_schema: Schema
+        self.value: Callable[[int], dict[str, Any]]
+        if envelope:
+            self.key_schema = types.struct(f"{topic}.Key", {ID: types.STRING})
+            self.value_schema = _envelope_schema(spec, topic, payload=payload)
+            self.value = self._change
+        else:
+            self.key_schema = types.STRING
+            self.value_schema = row_schema(spec, spec.name, payload=payload)
+            self.value = self.row
+        self._envelope = envelope
+
+    def id(self, n: int) -> str:
+        """The key of record ``n`` as text."""
+        number = n % self._keys if self._keys else n
+        return self._ids[number] if number < len(self._ids) else f"{self.partition}-{number}"
+
+    def key(self, n: int) -> str | dict[str, str]:
+        """The key of record ``n``."""
+        return {ID: self.id(n)} if self._envelope else self.id(n)
+
+    def row(self, n: int) -> dict[str, Any]:
+        """Row ``n``; a new object each time."""
+        row = self._templates[(n * 7919 + self._salt) % _TEMPLATES].copy()
+        row[ID] = self.id(n)
+        row[PARTITION] = self.partition
+        row[SEQUENCE] = n
+        for name in self._times:
+            row[name] = EPOCH_MS + n
+        if self._nested:
+            for name, value in row.items():
+                if type(value) is dict:
+                    row[name] = _copy(value)
+        return row
+
+    def operation(self, n: int) -> str:
+        """What change ``n`` does to its row: ``c``, ``u`` or ``d``."""
+        return _LIFE[n // self._keys % len(_LIFE)] if self._keys else "c"
+
+    def _change(self, n: int) -> dict[str, Any]:
+        operation = self.operation(n)
+        time = EPOCH_MS + n
+        return {
+            "before": None if operation == "c" else self.row(n - self._keys),
+            "after": None if operation == "d" else self.row(n),
+            "source": {"version": _VERSION, "connector": "datagen", "name": self.topic, "ts_ms": time, "snapshot": "false",
+                       "db": "datagen", "table": self.topic, PARTITION: self.partition, SEQUENCE: n},
+            "op": operation,
+            "ts_ms": time,
+        }
+
+    def records(self, start: int, stop: int) -> list[SourceRecord]:
+        """Records ``start`` to ``stop - 1``."""
+        partition, topic, key_schema, value_schema = self.source_partition, self.topic, self.key_schema, self.value_schema
+        key, value = self.key if self._envelope else self.id, self.value
+        return [SourceRecord(partition, {SEQUENCE: n}, topic, value(n), value_schema, key(n), key_schema)
+                for n in range(start, stop)]
+
+
+def record(seed: int, partition: int, n: int, *, schema: str = "orders", topic: str = "", size: int = 0, keys: int = 1000,
+           envelope: str = "plain") -> tuple[Any, Any]:
+    """Key and value of record ``n`` of ``partition``, with the connector's options of the same meaning."""
+    generator = _cached(seed, partition, schema, topic, size, keys, envelope)
+    return generator.key(n), generator.value(n)
+
+
+def identify(value: Mapping[str, Any]) -> tuple[int, int]:
+    """Partition and sequence number of a generated value, plain or in an envelope."""
+    part = value.get("source", value)
+    return part[PARTITION], part[SEQUENCE]
+
+
+def share(records: int, partitions: int, partition: int) -> int:
+    """How many of ``records`` in all are of ``partition``; -1 means endless for both."""
+    if records < 0:
+        return -1
+    return records // partitions + (1 if partition < records % partitions else 0)
+
+
+@lru_cache(maxsize=64)
+def _cached(seed: int, partition: int, schema: str, topic: str, size: int, keys: int, envelope: str) -> Generator:
+    return Generator(seed, partition, row_spec(schema), topic=topic, size=size, keys=keys, envelope=envelope == "debezium")
+
+
+@lru_cache(maxsize=8)
+def _templates(seed: int, spec: RowSpec, size: int) -> list[dict[str, Any]]:
+    """Rows to copy from, shared by all partitions of a connector."""
+    source = random.Random(seed)  # noqa: S311 - a load, not a secret
+    rows = []
+    for _ in range(_TEMPLATES):
+        row: dict[str, Any] = {ID: "", PARTITION: 0, SEQUENCE: 0}
+        row.update({field.name: random_value(field, source) for field in spec.fields})
+        rows.append(row)
+    for name in running_times(spec):
+        for row in rows:
+            row[name] = EPOCH_MS
+    if size:
+        # What a row has with the numbers of about its hundred-thousandth record.
+        sample = {**rows[0], ID: "0-100", SEQUENCE: 100_000, PAYLOAD: ""}
+        missing = size - len(msgspec.json.encode(sample))
+        if missing > 0:
+            for row in rows:
+                text = random_text(min(missing, _PAYLOAD_PERIOD), source)
+                row[PAYLOAD] = (text * (missing // _PAYLOAD_PERIOD + 1))[:missing]
+    return rows
+
+
+def _copy(value: dict[str, Any]) -> dict[str, Any]:
+    return {name: _copy(member) if type(member) is dict else member for name, member in value.items()}
+
+
+def _envelope_schema(spec: RowSpec, topic: str, *, payload: bool) -> Schema:
+    row = row_schema(spec, f"{topic}.Value", payload=payload, optional=True)
+    source = types.struct("io.millrace.connector.datagen.Source", {
+        "version": types.STRING, "connector": types.STRING, "name": types.STRING, "ts_ms": types.INT64,
+        "snapshot": types.OPTIONAL_STRING, "db": types.STRING, "table": types.STRING, PARTITION: types.INT32,
+        SEQUENCE: types.INT64})
+    return types.struct(f"{topic}.Envelope", {"before": row, "after": row, "source": source, "op": types.STRING,
+                                              "ts_ms": types.OPTIONAL_INT64}, version=1)

@@ -1,0 +1,270 @@
+"""Follows one file name through growth, truncation and rotation. Blocking: each ``advance`` runs in a thread.
+
+The state machine has no clock and no loop of its own, so that tests can walk through every turn of it.
+"""
+from __future__ import annotations
+
+import os
+from collections import deque
+from enum import Enum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from connectors.file.rotation import HEAD, fingerprint, locate
+from connectors.file.stream import (
+    BLOCK,
+    CorruptInput,
+    PlainStream,
+    TextStream,
+    is_gzip,
+    open_file,
+    open_stream,
+    read_error,
+    read_head,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: Text skipped in one call on the way to a position in compressed text.
+_SKIP: Final = 16 * BLOCK
+#: How often to look for a rotation while there is still something to read, seconds.
+_LOOK_INTERVAL: Final = 0.5
+#: Rotated files held open because they are still to be read.
+_MAX_QUEUE: Final = 32
+
+
+class Kind(Enum):
+    """What a step found."""
+
+    #: From here on the data is of another file, or of the same one from ``position`` on.
+    BEGIN = "begin"
+    #: More text.
+    DATA = "data"
+    #: On the way to the position; call again at once.
+    BUSY = "busy"
+    #: Nothing new.
+    IDLE = "idle"
+    #: Nothing new, and the format says that the text ended.
+    COMPLETE = "complete"
+    #: No file of this name yet.
+    MISSING = "missing"
+    #: What was read is finished and no file has this name any more.
+    GONE = "gone"
+    #: The rest of the file can't be decompressed.
+    CORRUPT = "corrupt"
+
+
+class Step(NamedTuple):
+    """The outcome of one ``advance``.
+
+    Attributes:
+        kind: what was found.
+        data: the text, with ``DATA``.
+        position: where the data that follows starts, with ``BEGIN``.
+        note: something to log once, or "".
+    """
+
+    kind: Kind
+    data: bytes = b""
+    position: int = 0
+    note: str = ""
+
+
+class Follower:
+    """One followed name.
+
+    Args:
+        path: the name.
+        compression: as the option ``file.compression``.
+        position: where to go on.
+        mark: the fingerprint that was saved with the position, if any.
+        rotated_pattern: names of rotated files; None means the name followed by anything.
+        wait: seconds a renamed file must be quiet before the next one is read.
+        clock: seconds that only grow.
+    """
+
+    def __init__(self, path: str, *, compression: str, position: int = 0, mark: str | None = None,
+                 rotated_pattern: str | None = None, wait: float, clock: Callable[[], float]) -> None:
+        self.path = path
+        #: The first bytes of the file that is being read, for fingerprints and byte order marks.
+        self.head = b""
+        self._compression = compression
+        self._pattern = rotated_pattern
+        self._resume = (position, mark)
+        self._wait = wait
+        self._clock = clock
+        self._fd = -1
+        self._stream: TextStream | None = None
+        self._identity = (0, 0)
+        self._queue: deque[int] = deque()
+        self._target = 0
+        self._corrupt = False
+        self._was_idle = False
+        self._quiet_since: float | None = None
+        self._next_look = 0.0
+        self._parked: tuple[tuple[int, int], int] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a file is held open."""
+        return self._stream is not None
+
+    def mark(self, position: int) -> str:
+        """The fingerprint to save with ``position``."""
+        return fingerprint(self.head, position)
+
+    def advance(self) -> Step:
+        """Do the next piece of work: open, read a block, or look around. Blocks for one read.
+
+        Raises:
+            Fatal: the file can't be read.
+            Retriable: it can't be read now.
+        """
+        try:
+            if self._stream is None:
+                return self._open()
+            return self._read(self._stream)
+        except OSError as error:
+            raise read_error(self.path, error) from error
+
+    def park(self, position: int) -> None:
+        """Close an idle file, all of which was read, until it changes (a task can't hold open any number of files)."""
+        if self._stream is None or self._queue or not isinstance(self._stream, PlainStream):
+            return
+        self._parked = (self._identity, self._stream.at)
+        self._resume = (position, self.mark(position))
+        self._close_current()
+
+    def forget(self) -> None:
+        """Close a file that is gone; one that gets its name later is read from the beginning."""
+        self._close_current()
+        self._resume = (0, None)
+
+    def close(self) -> None:
+        """Release the files; ``advance`` must not be running."""
+        self._close_current()
+        while self._queue:
+            os.close(self._queue.popleft())
+
+    def _close_current(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = -1
+        self._stream = None
+
+    def _open(self) -> Step:
+        if self._parked is not None:
+            try:
+                now = os.stat(self.path)  # noqa: PTH116
+            except FileNotFoundError:
+                return Step(Kind.GONE)
+            if self._parked == ((now.st_dev, now.st_ino), now.st_size):
+                return Step(Kind.IDLE)
+            self._parked = None
+        place = locate(self.path, *self._resume, self._compression, self._pattern)
+        if place is None:
+            return Step(Kind.MISSING)
+        for path in place.paths:
+            fd = open_file(path)
+            if fd is not None:
+                self._enqueue(fd)
+        if not self._queue:
+            return Step(Kind.MISSING)
+        return self._begin(place.position, place.note)
+
+    def _enqueue(self, fd: int) -> None:
+        status = os.fstat(fd)
+        self._identity = (status.st_dev, status.st_ino)
+        self._queue.append(fd)
+
+    def _begin(self, position: int, note: str = "") -> Step:
+        """Go on with the next open file."""
+        self._close_current()
+        self._fd = self._queue.popleft()
+        self._corrupt = False
+        self._quiet_since = None
+        self._was_idle = False
+        self.head = read_head(self._fd, self._compression, HEAD)
+        stream = open_stream(self._fd, self._compression)
+        self._target = 0
+        if isinstance(stream, PlainStream):
+            stream.at = position
+            note = note or self._inside_line(position)
+        else:
+            self._target = position
+        self._stream = stream
+        return Step(Kind.BEGIN, position=position, note=note)
+
+    def _inside_line(self, position: int) -> str:
+        if not position or position >= os.fstat(self._fd).st_size:
+            return ""
+        before = os.pread(self._fd, 4, max(0, position - 4))
+        if not before.strip(b"\0").endswith((b"\n", b"\r")):
+            return (f"position {position} of {self.path} is inside a line: reading starts with the rest of that line (Kafka "
+                    "Connect counts characters, so its positions are too low in files that are not ASCII)")
+        return ""
+
+    def _read(self, stream: TextStream) -> Step:
+        now = self._clock()
+        if now >= self._next_look:
+            self._look(now)
+        try:
+            data = b"" if self._corrupt else stream.read(BLOCK)
+        except CorruptInput as error:
+            self._corrupt = True
+            return Step(Kind.CORRUPT, note=str(error))
+        if data:
+            return self._took(stream, data)
+        if stream.shrunk():
+            return self._again("is shorter than before")
+        self._was_idle = True
+        self._look(now)
+        if stream.at < self._target and stream.complete():
+            return self._again(f"has no position {self._target}")
+        if self._quiet_since is None:
+            self._quiet_since = now
+        if now - self._quiet_since >= self._wait:
+            if self._queue:
+                return self._begin(0, f"{self.path} was rotated: the renamed file is read to its end, going on with the new "
+                                      "one")
+            if not os.path.exists(self.path):  # noqa: PTH110
+                return Step(Kind.GONE)
+        return Step(Kind.COMPLETE if stream.complete() else Kind.IDLE)
+
+    def _took(self, stream: TextStream, data: bytes) -> Step:
+        self._quiet_since = None
+        if self._was_idle and isinstance(stream, PlainStream):
+            # A file that was truncated and has grown past the old position again looks longer, but begins differently.
+            self._was_idle = False
+            if os.pread(self._fd, len(self.head), 0) != self.head:
+                return self._again("begins differently than before")
+        if stream.at == len(data) and isinstance(stream, PlainStream) and is_gzip(self._fd, self._compression):
+            # The file was empty when it was opened.
+            self._stream = open_stream(self._fd, self._compression)
+            return Step(Kind.BUSY)
+        if len(self.head) < HEAD:
+            self.head = read_head(self._fd, self._compression, HEAD)
+        if stream.at <= self._target:
+            return Step(Kind.BUSY)
+        before = stream.at - len(data)
+        if before < self._target:
+            data = data[self._target - before:]
+        self._target = 0
+        return Step(Kind.DATA, data)
+
+    def _again(self, why: str) -> Step:
+        """The same file from its beginning."""
+        self._queue.appendleft(os.dup(self._fd))
+        return self._begin(0, f"{self.path} {why}: it was truncated; reading it from its beginning")
+
+    def _look(self, now: float) -> None:
+        """See whether the name stands for another file than the last one opened, and open that at once."""
+        self._next_look = now + _LOOK_INTERVAL
+        try:
+            status = os.stat(self.path)  # noqa: PTH116
+        except FileNotFoundError:
+            return
+        if (status.st_dev, status.st_ino) != self._identity and len(self._queue) < _MAX_QUEUE:
+            fd = open_file(self.path)
+            if fd is not None:
+                self._enqueue(fd)

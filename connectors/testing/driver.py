@@ -1,0 +1,186 @@
+"""Runs a connector in this process against the contract, without a worker and without Kafka."""
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Self
+
+from connectors.errors import Retriable
+from connectors.testing.contexts import (
+    LogCapture,
+    MemoryConnectorContext,
+    MemoryTaskContext,
+    RecordedMetrics,
+    SavedOffsets,
+    logger,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping
+    from types import TracebackType
+
+    from connectors.api import Batch, SourceConnector, SourceRecord, SourceTask
+
+#: A task must have ended this long after it was cancelled, seconds. Generous: it tells "at once" from "never".
+STOP_DEADLINE = 20.0
+_RETRY_PAUSE = 0.02
+
+
+class Run:
+    """One incarnation of a connector and its tasks, from saved offsets on.
+
+    Use it as an async context manager. Batches are taken one at a time; a batch that was taken counts as delivered at once,
+    so ``offsets`` is what a restart would begin with.
+
+    Args:
+        connector: the connector's class.
+        config: its properties.
+        offsets: what is saved; changed as batches are taken.
+        max_tasks: as ``tasks.max``.
+        boundary: as ``TaskContext.transaction_boundary``.
+        capture: where log lines go.
+    """
+
+    def __init__(self, connector: type[SourceConnector], config: Mapping[str, str], *, offsets: SavedOffsets | None = None,
+                 max_tasks: int = 1, boundary: str = "", capture: LogCapture | None = None) -> None:
+        self.offsets = offsets if offsets is not None else SavedOffsets()
+        self.log = capture if capture is not None else LogCapture()
+        self.tasks: list[SourceTask] = []
+        self.metrics = RecordedMetrics(connector.metrics)
+        self._class = connector
+        self._raw = dict(config)
+        self._max_tasks = max_tasks
+        self._boundary = boundary
+        self._configs: list[dict[str, str]] = []
+        self._generators: list[AsyncGenerator[Batch, None]] = []
+        self._pending: dict[int, asyncio.Task[Batch]] = {}
+        self._done: set[int] = set()
+        parsed = connector.config_def.parse(self._raw)
+        self.context = MemoryConnectorContext("conformance", parsed, self.offsets, logger("connector", self.log))
+        self.connector = connector(self.context)
+
+    async def __aenter__(self) -> Self:
+        problems = await self._class.validate(self.context.config)
+        if problems:
+            raise AssertionError(f"the harness's configuration is refused: {problems}")
+        await self.connector.start()
+        await self._make_tasks()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                        trace: TracebackType | None) -> None:
+        await self.stop()
+
+    async def _make_tasks(self) -> None:
+        self._configs = await self.connector.task_configs(self._max_tasks)
+        if len(self._configs) > self._max_tasks:
+            raise AssertionError(f"task_configs({self._max_tasks}) gave {len(self._configs)} tasks")
+        self.tasks = []
+        for number, own in enumerate(self._configs):
+            config = self._class.config_def.parse({**self._raw, **own})
+            self.tasks.append(self._class.task_class(MemoryTaskContext(
+                "conformance", number, config, self.offsets, self.metrics, logger(f"task-{number}", self.log), self._boundary)))
+        self._generators = [task.batches() for task in self.tasks]
+        self._done = set()
+
+    async def _stop_tasks(self) -> None:
+        for future in self._pending.values():
+            future.cancel()
+        waiting = list(self._pending.values())
+        self._pending.clear()
+        if waiting:
+            ended, alive = await asyncio.wait(waiting, timeout=STOP_DEADLINE)
+            if alive:
+                raise AssertionError(f"{len(alive)} tasks did not end within {STOP_DEADLINE:g} s of their cancellation")
+            for future in ended:
+                if not future.cancelled():
+                    future.exception()
+        for generator in self._generators:
+            async with asyncio.timeout(STOP_DEADLINE):
+                await generator.aclose()
+        self._generators = []
+
+    async def stop(self) -> None:
+        """Cancel the tasks, then stop the connector.
+
+        Raises:
+            AssertionError: a task did not end in time.
+        """
+        await self._stop_tasks()
+        async with asyncio.timeout(STOP_DEADLINE):
+            await self.connector.stop()
+
+    async def reconfigure(self) -> None:
+        """Ask for task configurations again, and start the tasks anew if they changed."""
+        self.context.wants_tasks = False
+        configs = await self.connector.task_configs(self._max_tasks)
+        if configs != self._configs:
+            await self._stop_tasks()
+            await self._make_tasks()
+
+    async def take(self, limit: float) -> tuple[int, Batch] | None:
+        """The next batch of any task, with the task's number; None if there is none for ``limit`` seconds.
+
+        A task that raised ``Retriable`` is started again from what is saved.
+
+        Raises:
+            Exception: what a task raised.
+        """
+        end = asyncio.get_running_loop().time() + limit
+        while True:
+            if self.context.failure is not None:
+                raise self.context.failure
+            if self.context.wants_tasks:
+                await self.reconfigure()
+            for number, generator in enumerate(self._generators):
+                if number not in self._pending and number not in self._done:
+                    self._pending[number] = asyncio.ensure_future(_next(generator))
+            left = end - asyncio.get_running_loop().time()
+            if left <= 0:
+                return None
+            if not self._pending:
+                await asyncio.sleep(min(left, _RETRY_PAUSE))
+                continue
+            # In short waits, because the connector may ask for other tasks meanwhile.
+            ended, _ = await asyncio.wait(self._pending.values(), timeout=min(left, 0.1),
+                                          return_when=asyncio.FIRST_COMPLETED)
+            for number in sorted(number for number, future in self._pending.items() if future in ended):
+                batch = await self._outcome(number, self._pending.pop(number))
+                if batch is not None:
+                    self.offsets.deliver(batch)
+                    return number, batch
+
+    async def _outcome(self, number: int, future: asyncio.Task[Batch]) -> Batch | None:
+        try:
+            return future.result()
+        except _Finished:
+            self._done.add(number)
+        except Retriable:
+            await asyncio.sleep(_RETRY_PAUSE)
+            self._generators[number] = self.tasks[number].batches()
+        return None
+
+    async def read(self, count: int, limit: float = 30.0) -> list[SourceRecord]:
+        """The next records, at least ``count`` of them (whole batches).
+
+        Raises:
+            AssertionError: fewer came in time.
+        """
+        records: list[SourceRecord] = []
+        end = asyncio.get_running_loop().time() + limit
+        while len(records) < count:
+            taken = await self.take(max(0.0, end - asyncio.get_running_loop().time()))
+            if taken is None:
+                raise AssertionError(f"{len(records)} of {count} records came within {limit:g} s; log:\n{self.log.text()}")
+            records += taken[1].records
+        return records
+
+
+async def _next(generator: AsyncGenerator[Batch, None]) -> Batch:
+    try:
+        return await anext(generator)
+    except StopAsyncIteration:
+        raise _Finished from None
+
+
+class _Finished(Exception):
+    """A generator returned; a coroutine can't raise ``StopAsyncIteration`` itself."""

@@ -1,0 +1,54 @@
+"""The options that transforms add to a connector beside what Kafka Connect 4.1.2 answers to ``validate``.
+
+``validate_answers.json`` holds the answers of a real worker: definition and errors of each ``transforms.*`` and
+``predicates.*`` option, without the documentation, which is our own.
+"""
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connectors.options import ConfigDef, ConfigKey, java_string
+from worker.transforms.options import transform_config_keys
+
+ANSWERS = json.loads(Path(__file__).with_name("validate_answers.json").read_text(encoding="utf-8"))
+
+
+def described(key: ConfigKey) -> dict[str, Any]:
+    default = None if key.required or key.default is None else ",".join(key.default) if isinstance(
+        key.default, list) else java_string(key.default)
+    return {"name": key.name, "type": str(key.type), "required": key.required, "default_value": default,
+            "importance": str(key.importance), "group": key.group, "width": str(key.width), "display_name": key.display_name,
+            "order": key.order}
+
+
+def expected_errors(answer: dict[str, Any]) -> list[str]:
+    errors: list[str] = answer["errors"]
+    # Connect goes on to validate the null of an option that is missing; one complaint about it is enough.
+    return errors[:1]
+
+
+@pytest.mark.parametrize("answer", ANSWERS, ids=[answer["name"] for answer in ANSWERS])
+def test_options_are_those_of_connect(answer: dict[str, Any]) -> None:
+    keys = transform_config_keys(answer["config"])
+    ours = {key.name: described(key) for key in keys}
+    theirs = {each["name"]: {name: value for name, value in each.items() if name not in ("value", "errors")}
+              for each in answer["configs"]}
+    assert ours == theirs
+    assert [key.name for key in keys] == [each["name"] for each in answer["configs"]]
+    assert ConfigDef(keys).groups == answer["groups"]
+
+
+@pytest.mark.parametrize("answer", ANSWERS, ids=[answer["name"] for answer in ANSWERS])
+def test_errors_are_those_of_connect(answer: dict[str, Any]) -> None:
+    values = ConfigDef(transform_config_keys(answer["config"])).values(answer["config"])
+    for each in answer["configs"]:
+        errors = expected_errors(each)
+        ours = values[each["name"]].errors
+        assert len(ours) == len(errors), (each["name"], ours, errors)
+        for mine, theirs in zip(ours, errors, strict=True):
+            # What an expression has wrong, and what there is to choose from, stands after Connect's words.
+            assert mine.startswith(theirs.split(": Unclosed group")[0].removesuffix(".")), (mine, theirs)

@@ -1,0 +1,214 @@
+"""A control process's side of a task host, against real Kafka."""
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from offsets.store import OffsetStore
+from offsets.topics import ensure_internal_topic, internal_topic
+from worker.host.main import serve
+from worker.pipe import Peer
+from worker.protocol import (
+    Init,
+    LoopStuck,
+    Message,
+    PauseTask,
+    ReadOffsets,
+    StartTask,
+    Stats,
+    StopTask,
+    TaskId,
+    TaskState,
+    TaskStats,
+    ToControl,
+)
+
+PLUGIN = Path(__file__).parent / "plugin"
+
+
+class Control:
+    """Starts a host, in this process or in one of its own, and remembers what it tells."""
+
+    def __init__(self, bootstrap: str, name: str, properties: dict[str, str] | None = None) -> None:
+        self.name = name
+        self.client = {"bootstrap_servers": bootstrap}
+        self.properties = {
+            "bootstrap.servers": bootstrap, "group.id": f"group-{name}", "offset.storage.topic": f"offsets-{name}",
+            "offset.storage.replication.factor": "1", "offset.flush.interval.ms": "200",
+            "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+            "value.converter": "org.apache.kafka.connect.json.JsonConverter", "value.converter.schemas.enable": "false",
+            "plugin.path": "host_counter_source:CounterConnector", **(properties or {})}
+        self.events: list[Message] = []
+        self.process: asyncio.subprocess.Process | None = None
+        self.peer: Peer | None = None
+        self.offsets = OffsetStore(self.properties["offset.storage.topic"], self.client)
+        self._serving: asyncio.Task[None] | None = None
+
+    async def start(self, *, process: bool = False) -> None:
+        await ensure_internal_topic(self.client, internal_topic(
+            "offset", self.properties, name=self.properties["offset.storage.topic"], partitions=3, replication_factor=1))
+        await self.offsets.start()
+        await self.start_host(process=process)
+
+    async def start_host(self, *, process: bool) -> None:
+        ours, theirs = socket.socketpair()
+        if process:
+            environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(PLUGIN), os.environ.get("PYTHONPATH", "")])}
+            with theirs:
+                self.process = await asyncio.create_subprocess_exec(
+                    sys.executable, "-m", "worker.host.main", "--fd", str(theirs.fileno()), pass_fds=(theirs.fileno(),),
+                    env=environment)
+        else:
+            self._serving = asyncio.create_task(serve(theirs))
+        reader, writer = await asyncio.open_connection(sock=ours, limit=1 << 24)
+        self.peer = Peer(reader, writer, self._handle, ToControl)
+        self.peer.start()
+        await self.ask(Init("127.0.0.1:8083", 0, self.properties, {}, "cluster"), 30)
+
+    async def stop(self) -> None:
+        await self.stop_host()
+        await self.offsets.stop()
+
+    async def stop_host(self) -> None:
+        if self.peer is not None:
+            await self.peer.close()
+            self.peer = None
+        if self._serving is not None:
+            await asyncio.wait_for(self._serving, 30)
+            self._serving = None
+        if self.process is not None:
+            await asyncio.wait_for(self.process.wait(), 10)
+            self.process = None
+
+    async def kill(self) -> None:
+        """``kill -9`` of the host process."""
+        assert self.process is not None
+        self.process.kill()
+        await self.process.wait()
+        self.process = None
+        await self.stop_host()
+
+    async def ask(self, message: Message, deadline_s: float = 20) -> Any:
+        assert self.peer is not None
+        return await self.peer.request(message, deadline_s)
+
+    def config(self, **options: Any) -> dict[str, str]:
+        return {"name": self.name, "connector.class": "host_counter_source.CounterConnector", "topic": self.name,
+                **{name.replace("_", "."): str(value) for name, value in options.items()}}
+
+    async def start_task(self, *, paused: bool = False, task: int = 0, **options: Any) -> TaskId:
+        identity = TaskId(self.name, task)
+        await self.ask(StartTask(identity, self.config(**options), {}, 1, paused))
+        return identity
+
+    async def stop_task(self, task: TaskId, deadline_s: float = 5) -> bool:
+        stopped: bool = await self.ask(StopTask(task, deadline_s), deadline_s + 15)
+        return stopped
+
+    async def pause(self, task: TaskId, *, paused: bool) -> None:
+        await self.ask(PauseTask(task, paused))
+
+    async def _handle(self, message: Message) -> Any:
+        if isinstance(message, ReadOffsets):
+            await self.offsets.read_to_end()
+            return self.offsets.raw(message.connector)
+        if isinstance(message, Stats):
+            self.events = [event for event in self.events if not isinstance(event, Stats)]
+        self.events.append(message)
+        return None
+
+    async def until(self, condition: Callable[[], Any], deadline_s: float = 30) -> Any:
+        """Wait until ``condition`` gives something true."""
+        async with asyncio.timeout(deadline_s):
+            while not (found := condition()):
+                await asyncio.sleep(0.02)
+        return found
+
+    def states(self, task: TaskId) -> list[str]:
+        return [event.state for event in self.events if isinstance(event, TaskState) and event.id == task]
+
+    async def state(self, task: TaskId, state: str, deadline_s: float = 30) -> TaskState:
+        found: TaskState = await self.until(lambda: next(
+            (event for event in reversed(self.events) if isinstance(event, TaskState) and event.id == task
+             and event.state == state), None), deadline_s)
+        return found
+
+    def stats(self, task: TaskId) -> TaskStats | None:
+        return next((found for event in self.events if isinstance(event, Stats) for found in event.tasks if found.id == task),
+                    None)
+
+    def stuck(self) -> list[LoopStuck]:
+        return [event for event in self.events if isinstance(event, LoopStuck)]
+
+    async def saved(self) -> dict[str, int]:
+        """Source partition -> its saved offset."""
+        await self.offsets.read_to_end()
+        return {partition["source"]: offset["n"] for partition, offset in self.offsets.connector_offsets(self.name)}
+
+    async def saved_is(self, expected: dict[str, int], deadline_s: float = 30) -> None:
+        found: dict[str, int] = {}
+        try:
+            async with asyncio.timeout(deadline_s):
+                while (found := await self.saved()) != expected:
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            assert found == expected
+
+    async def consume(self, topic: str, count: int, deadline_s: float = 30, isolation: str = "read_committed") -> list[Any]:
+        """All records of a topic, at least ``count`` of them, to its end."""
+        consumer = AIOKafkaConsumer(bootstrap_servers=self.client["bootstrap_servers"], auto_offset_reset="earliest",
+                                    isolation_level=isolation, check_crcs=True)
+        await consumer.start()
+        try:
+            found: list[Any] = []
+            async with asyncio.timeout(deadline_s):
+                while not (numbers := consumer.partitions_for_topic(topic)):
+                    await consumer.topics()
+                    await asyncio.sleep(0.05)
+                partitions = [TopicPartition(topic, number) for number in numbers]
+                consumer.assign(partitions)
+                await consumer.seek_to_beginning(*partitions)
+                quiet = False
+                while len(found) < count or not quiet:
+                    got = await consumer.getmany(timeout_ms=300)
+                    found += [record for records in got.values() for record in records]
+                    quiet = not got
+            return found
+        except TimeoutError:
+            pytest.fail(f"only {len(found)} of {count} records in {topic}")
+        finally:
+            await consumer.stop()
+
+    async def numbers(self, count: int, **options: Any) -> list[int]:
+        """The counter's numbers in its topic."""
+        return [json.loads(record.value)["n"] for record in await self.consume(self.name, count, **options)]
+
+
+@pytest.fixture
+async def control_for(bootstrap: str, unique_name: Callable[[str], str],
+                      monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[..., Control]]:
+    """Factory of ``Control``s with worker properties; started ones are stopped after the test."""
+    monkeypatch.syspath_prepend(str(PLUGIN))
+    made: list[Control] = []
+
+    def make(**properties: Any) -> Control:
+        made.append(Control(bootstrap, unique_name("host"),
+                            {name.replace("_", "."): str(value) for name, value in properties.items()}))
+        return made[-1]
+
+    yield make
+    for control in made:
+        if control.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                control.process.kill()
+        await control.stop()

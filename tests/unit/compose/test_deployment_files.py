@@ -1,0 +1,219 @@
+"""docker-compose.yml and what it mounts: they parse, fit each other, and use versions and metric names that exist."""
+
+import itertools
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from compose.local.artifacts import load_manifest
+
+COMPOSE = Path(__file__).parents[3] / "compose"
+
+# Metric names of the default family, as dashboards made for Strimzi use them.
+TASK_STATES = ("total", "running", "paused", "failed", "unassigned", "destroyed", "restarting")
+KNOWN = {
+    *(f"kafka_connect_worker_{name}" for name in ("connector_count", "task_count")),
+    *(f"kafka_connect_worker_{kind}_startup_{name}" for kind in ("connector", "task") for name in (
+        "attempts_total", "success_total", "failure_total", "success_percentage", "failure_percentage")),
+    *(f"kafka_connect_worker_connector_{state}_task_count" for state in TASK_STATES),
+    *(f"kafka_connect_worker_rebalance_{name}" for name in (
+        "rebalancing", "completed_rebalances_total", "rebalance_avg_time_ms", "rebalance_max_time_ms",
+        "time_since_last_rebalance_ms", "epoch")),
+    *(f"kafka_connect_coordinator_assigned_{name}" for name in ("connectors", "tasks")),
+    "kafka_connect_connector_status",
+    *(f"kafka_connect_connector_task_{name}" for name in (
+        "status", "running_ratio", "pause_ratio", "batch_size_avg", "batch_size_max", "offset_commit_avg_time_ms",
+        "offset_commit_max_time_ms", "offset_commit_failure_percentage")),
+    "kafka_connect_connector_task_metrics_offset_commit_failure_percentage",
+    *(f"kafka_connect_source_task_{name}" for name in (
+        "source_record_poll_total", "source_record_poll_rate", "source_record_write_total", "source_record_write_rate",
+        "source_record_active_count", "poll_batch_avg_time_ms", "poll_batch_max_time_ms", "transaction_size_avg",
+        "transaction_size_max", "transaction_size_min")),
+    *(f"kafka_connect_task_error_{name}" for name in (
+        "total_record_failures", "total_record_errors", "total_records_skipped", "total_retries", "total_errors_logged",
+        "deadletterqueue_produce_requests", "deadletterqueue_produce_failures", "last_error_timestamp")),
+    "kafka_producer_outgoing_byte_total", "kafka_producer_connection_count", "kafka_consumer_connection_count",
+}  # fmt: skip
+
+
+def _yaml(name: str) -> Any:
+    return yaml.safe_load((COMPOSE / name).read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def compose() -> Any:
+    return _yaml("docker-compose.yml")
+
+
+@pytest.fixture(scope="module")
+def dashboard() -> Any:
+    return json.loads((COMPOSE / "grafana" / "dashboards" / "millrace.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def rules() -> list[dict[str, Any]]:
+    return [rule for group in _yaml("prometheus/alerts.yml")["groups"] for rule in group["rules"]]
+
+
+def _mounts(service: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for volume in service.get("volumes", []):
+        source, target, *_ = volume.split(":")
+        yield source, target
+
+
+def test_images_are_those_of_the_manifest(compose: Any) -> None:
+    images = load_manifest().images
+    for name in ("kafka", "prometheus", "grafana"):
+        assert compose["services"][name]["image"] == images[name]
+    assert f"ARG PYTHON_IMAGE={images['python']}\n" in (COMPOSE / "Dockerfile").read_text(encoding="utf-8")
+    assert not any(image.endswith(":latest") or ":" not in image for image in images.values())
+
+
+def test_everything_mounted_or_copied_exists(compose: Any) -> None:
+    for name, service in compose["services"].items():
+        for source, _ in _mounts(service):
+            if source.startswith("."):
+                assert (COMPOSE / source).exists(), f"{name} mounts {source}"
+            else:
+                assert source in compose["volumes"], f"{name} uses the undeclared volume {source}"
+        if "build" in service:
+            assert (COMPOSE / service["build"]["context"] / service["build"]["dockerfile"]).is_file()
+    root = COMPOSE.parent
+    for line in (COMPOSE / "Dockerfile").read_text(encoding="utf-8").splitlines():
+        if line.startswith("COPY ") and "--from" not in line:
+            *sources, _ = line.split()[1:]
+            missing = [source for source in sources if not (root / source).exists()]
+            assert missing in ([], ["README.md"]), line
+
+
+def test_ports_are_published_once_and_on_loopback_only(compose: Any) -> None:
+    published = [port for service in compose["services"].values() for port in service.get("ports", [])]
+    assert all(port.startswith("127.0.0.1:") for port in published)
+    numbers = [port.split(":")[1] for port in published]
+    assert len(set(numbers)) == len(numbers)
+
+
+def test_services_depend_on_services(compose: Any) -> None:
+    for service in compose["services"].values():
+        assert set(service.get("depends_on", [])) <= set(compose["services"])
+    workers = [service for name, service in compose["services"].items() if name.startswith("worker-")]
+    assert len(workers) == 2
+    assert "healthcheck" in compose["services"]["kafka"]
+
+
+def test_workers_use_the_listener_kafka_advertises_to_containers(compose: Any) -> None:
+    environment = compose["services"]["kafka"]["environment"]
+    advertised = dict(each.split("://") for each in environment["KAFKA_ADVERTISED_LISTENERS"].split(","))
+    protocols = dict(each.split(":") for each in environment["KAFKA_LISTENER_SECURITY_PROTOCOL_MAP"].split(","))
+    listeners = dict(each.split("://") for each in environment["KAFKA_LISTENERS"].split(","))
+    assert set(listeners) == set(protocols) == {*advertised, environment["KAFKA_CONTROLLER_LISTENER_NAMES"]}
+    properties = _properties((COMPOSE / "worker.properties").read_text(encoding="utf-8"))
+    assert properties["bootstrap.servers"] == advertised["INTERNAL"]
+    assert properties["listeners"].endswith(":8083")
+
+
+def test_prometheus_scrapes_the_workers_with_the_mounted_files(compose: Any) -> None:
+    config = _yaml("prometheus/prometheus.yml")
+    service = compose["services"]["prometheus"]
+    targets = {target for source, target in _mounts(service) if source.startswith(".")}
+    (path,) = [each.split("=")[1] for each in service["command"] if each.startswith("--config.file")]
+    assert path in targets
+    assert {f"{Path(path).parent}/{each}" for each in config["rule_files"]} <= targets
+    jobs = {job["job_name"]: job for job in config["scrape_configs"]}
+    scraped = {target for each in jobs["millrace"]["static_configs"] for target in each["targets"]}
+    assert scraped == {f"{name}:8083" for name in compose["services"] if name.startswith("worker-")}
+
+
+def test_grafana_finds_its_datasource_and_dashboards(compose: Any, dashboard: Any) -> None:
+    service = compose["services"]["grafana"]
+    mounts = dict(_mounts(service))
+    assert mounts["./grafana/provisioning"] == "/etc/grafana/provisioning"
+    (source,) = _yaml("grafana/provisioning/datasources/prometheus.yml")["datasources"]
+    host, port = source["url"].removeprefix("http://").split(":")
+    assert compose["services"][host]["ports"] == [f"127.0.0.1:{port}:{port}"]
+    (provider,) = _yaml("grafana/provisioning/dashboards/millrace.yml")["providers"]
+    assert provider["options"]["path"] == mounts["./grafana/dashboards"]
+    home = Path(service["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
+    assert str(home.parent) == mounts["./grafana/dashboards"]
+    assert (COMPOSE / "grafana" / "dashboards" / home.name).exists()
+    assert dashboard["uid"] == "millrace"
+
+
+def test_alerts_say_what_where_and_where_to_look(rules: list[dict[str, Any]]) -> None:
+    names = [rule["alert"] for rule in rules]
+    assert len(set(names)) == len(names)
+    for rule in rules:
+        assert rule["alert"].startswith("Millrace")
+        assert rule["labels"]["severity"] in {"warning", "critical"}
+        assert rule["annotations"]["summary"]
+        assert rule["annotations"]["description"]
+    wanted = {
+        "WorkerDown", "MetricsAbsent", "MetricsStale", "RebalanceLoop", "ConnectorFailed", "TaskFailed", "DeadLetters",
+        "OffsetCommitFailures",
+    }  # fmt: skip
+    assert {f"Millrace{each}" for each in wanted} <= set(names)
+
+
+def _metrics(expression: str) -> set[str]:
+    return set(re.findall(r"\bkafka_[a-z_]+", re.sub(r"\{[^}]*\}", "", expression)))
+
+
+def test_alerts_and_dashboard_use_known_metrics(rules: list[dict[str, Any]], dashboard: Any) -> None:
+    expressions = [rule["expr"] for rule in rules]
+    expressions += [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
+    used = set(itertools.chain.from_iterable(_metrics(expression) for expression in expressions))
+    assert used <= KNOWN, used - KNOWN
+    for query in dashboard["templating"]["list"]:
+        if query["type"] == "query":
+            assert _metrics(query["definition"]) <= KNOWN
+
+
+def test_panels_are_described_and_do_not_overlap(dashboard: Any) -> None:
+    panels = dashboard["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    cells: set[tuple[int, int]] = set()
+    for panel in panels:
+        grid = panel["gridPos"]
+        own = set(itertools.product(range(grid["x"], grid["x"] + grid["w"]), range(grid["y"], grid["y"] + grid["h"])))
+        assert not own & cells, panel["title"]
+        assert grid["x"] + grid["w"] <= 24
+        cells |= own
+        if panel["type"] != "row":
+            assert panel["description"].endswith(".")
+            assert panel["datasource"]["uid"] == "${datasource}"
+
+
+def _properties(text: str) -> dict[str, str]:
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    return {name: value for name, _, value in (line.partition("=") for line in lines)}
+
+
+def test_the_entrypoint_adds_the_host_name_and_what_the_environment_sets(tmp_path: Path) -> None:
+    fake = tmp_path / "bin" / "millrace"
+    fake.parent.mkdir()
+    fake.write_text('#!/bin/sh\nprintf "%s\\n" "$1" "$3"\ncat "$2"\n', encoding="utf-8")
+    fake.chmod(0o755)
+    result = subprocess.run(
+        ["sh", str(COMPOSE / "entrypoint.sh"), str(COMPOSE / "worker.properties"), "more"],
+        env={
+            "PATH": f"{fake.parent}{os.pathsep}{os.environ['PATH']}",
+            "TMPDIR": str(tmp_path),
+            "MILLRACE_PROPERTY_GROUP_ID": "blue = green",
+            "UNRELATED": "x",
+        },
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    command, argument, text = result.stdout.split("\n", 2)
+    assert (command, argument) == ("worker", "more")
+    properties = _properties(text)
+    assert properties["rest.advertised.host.name"]
+    assert properties["group.id"] == "blue = green", "the last one wins"
+    assert properties["bootstrap.servers"] == "kafka:9093"
+    assert "unrelated" not in text

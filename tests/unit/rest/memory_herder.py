@@ -1,0 +1,209 @@
+"""A cluster of one worker without Kafka: enough of a herder to exercise the REST layer's own decisions."""
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from worker.rest.facade import NotLeader, RestError
+from worker.rest.signing import SessionKey
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+STOPPED = "Connectors must be in the STOPPED state before their offsets can be modified."
+
+
+class MemoryHerder:
+    """Keeps connectors in a dictionary; ``leader_url`` other than "" makes it a follower."""
+
+    def __init__(self) -> None:
+        self.configs: dict[str, dict[str, str]] = {}
+        self.states: dict[str, str] = {}
+        self.offsets: dict[str, list[dict[str, Any]]] = {}
+        self.topics: dict[str, list[str]] = {}
+        self.levels: dict[str, dict[str, Any]] = {"root": {"level": "INFO", "last_modified": None}}
+        self.task_configs: dict[str, list[Mapping[str, str]]] = {}
+        self.fenced: list[str] = []
+        self.is_ready = True
+        self.leader_url: str | None = ""
+        self.health_answer: tuple[bool, str] = (True, "")
+        self.key: SessionKey | None = SessionKey(b"k" * 32)
+        self.hang: asyncio.Event | None = None
+        self.error: Exception | None = None
+        self.calls: list[tuple[Any, ...]] = []
+
+    def root(self) -> dict[str, Any]:
+        return {"version": "0.1.0", "commit": "unknown", "kafka_cluster_id": "memory"}
+
+    def ready(self) -> bool:
+        return self.is_ready
+
+    def session_key(self) -> SessionKey | None:
+        return self.key
+
+    def signature_algorithms(self) -> Sequence[str]:
+        return ["HmacSHA256"]
+
+    async def put_task_configs(self, name: str, configs: Sequence[Mapping[str, str]]) -> None:
+        self.lead()
+        self.task_configs[name] = list(configs)
+
+    async def fence_zombies(self, name: str) -> None:
+        self.lead()
+        self.fenced.append(name)
+
+    def lead(self) -> None:
+        if self.leader_url != "":
+            raise NotLeader(self.leader_url)
+
+    def known(self, name: str) -> None:
+        if name not in self.configs:
+            raise RestError(404, f"Connector {name} not found")
+
+    async def connectors(self) -> list[str]:
+        if self.error is not None:
+            raise self.error
+        if self.hang is not None:
+            await self.hang.wait()
+        return list(self.configs)
+
+    async def connector_info(self, name: str) -> dict[str, Any]:
+        self.known(name)
+        tasks = [{"connector": name, "task": 0}] if self.states[name] == "RUNNING" else []
+        return {"name": name, "config": self.configs[name], "tasks": tasks, "type": "source"}
+
+    async def connector_status(self, name: str) -> dict[str, Any]:
+        if name not in self.configs:
+            raise RestError(404, f"No status found for connector {name}")
+        where = {"state": self.states[name], "worker_id": "127.0.0.1:8083", "version": "1"}
+        tasks = [{"id": 0, **where}] if self.states[name] == "RUNNING" else []
+        return {"name": name, "connector": where, "tasks": tasks, "type": "source"}
+
+    async def task_infos(self, name: str) -> list[dict[str, Any]]:
+        self.known(name)
+        return [{"id": {"connector": name, "task": 0}, "config": self.configs[name]}]
+
+    async def tasks_config(self, name: str) -> dict[str, dict[str, str]]:
+        self.known(name)
+        return {f"{name}-0": self.configs[name]}
+
+    async def task_status(self, name: str, task: int) -> dict[str, Any]:
+        if name not in self.configs or task != 0:
+            raise RestError(404, f"No status found for task {name}-{task}")
+        return {"id": 0, "state": self.states[name], "worker_id": "127.0.0.1:8083"}
+
+    async def create_connector(self, name: str, config: Mapping[str, str], initial_state: str | None) -> dict[str, Any]:
+        self.lead()
+        self.calls.append(("create", name, dict(config), initial_state))
+        if name in self.configs:
+            raise RestError(409, f"Connector {name} already exists")
+        self.configs[name] = dict(config)
+        self.states[name] = initial_state or "RUNNING"
+        return {"name": name, "config": dict(config), "tasks": [], "type": "source"}
+
+    async def put_connector_config(self, name: str, config: Mapping[str, str]) -> tuple[bool, dict[str, Any]]:
+        self.lead()
+        created = name not in self.configs
+        self.configs[name] = dict(config)
+        self.states.setdefault(name, "RUNNING")
+        return created, await self.connector_info(name)
+
+    async def patch_connector_config(self, name: str, patch: Mapping[str, str | None]) -> dict[str, Any]:
+        self.lead()
+        self.known(name)
+        merged = {**self.configs[name], **patch}
+        self.configs[name] = {key: value for key, value in merged.items() if value is not None}
+        return await self.connector_info(name)
+
+    async def delete_connector(self, name: str) -> None:
+        self.lead()
+        self.known(name)
+        del self.configs[name], self.states[name]
+
+    async def restart_connector(self, name: str) -> None:
+        self.calls.append(("restart", name))
+        if name not in self.configs:
+            raise RestError(404, f"Unknown connector: {name}")
+
+    async def restart_connector_and_tasks(self, name: str, *, include_tasks: bool, only_failed: bool) -> dict[str, Any]:
+        self.lead()
+        self.calls.append(("restart", name, include_tasks, only_failed))
+        return await self.connector_status(name)
+
+    async def restart_task(self, name: str, task: int) -> None:
+        self.calls.append(("restart task", name, task))
+        if task != 0:
+            raise RestError(404, f"Unknown task: {name}-{task}")
+
+    async def set_target_state(self, name: str, state: str) -> None:
+        if name not in self.configs:
+            raise RestError(404, f"Unknown connector {name}")
+        self.states[name] = "RUNNING" if state == "STARTED" else state
+
+    async def connector_offsets(self, name: str) -> list[dict[str, Any]]:
+        self.known(name)
+        return self.offsets.get(name, [])
+
+    async def alter_connector_offsets(
+            self, name: str, offsets: Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]) -> str:
+        self.lead()
+        self.known(name)
+        if self.states[name] != "STOPPED":
+            raise RestError(400, STOPPED)
+        self.offsets[name] = [{"partition": dict(partition), "offset": dict(offset)}
+                              for partition, offset in offsets if offset is not None]
+        return "The offsets for this connector have been altered successfully"
+
+    async def reset_connector_offsets(self, name: str) -> str:
+        self.lead()
+        self.known(name)
+        self.offsets.pop(name, None)
+        return "The offsets for this connector have been reset successfully"
+
+    async def connector_topics(self, name: str) -> list[str]:
+        return self.topics.get(name, [])
+
+    async def reset_connector_topics(self, name: str) -> None:
+        self.topics.pop(name, None)
+
+    async def plugins(self, *, connectors_only: bool) -> list[dict[str, Any]]:
+        rows = [{"class": "a.B", "type": "source", "version": "1"}]
+        return rows if connectors_only else [*rows, {"class": "c.D", "type": "converter", "version": "1"}]
+
+    async def plugin_config(self, plugin: str, version: str | None) -> list[dict[str, Any]]:
+        if plugin != "B":
+            raise RestError(404, f"Unknown plugin {plugin}.")
+        return [{"name": "x", "version": version}]
+
+    async def validate(self, plugin: str, config: Mapping[str, str]) -> dict[str, Any]:
+        self.calls.append(("validate", plugin, dict(config)))
+        value = {"name": "topic", "value": config.get("topic"), "recommended_values": [], "errors": [], "visible": True}
+        return {"name": config["connector.class"], "error_count": 0, "groups": [], "configs": [{"definition": {}, "value": value}]}
+
+    async def loggers(self) -> dict[str, dict[str, Any]]:
+        return self.levels
+
+    async def logger(self, name: str) -> dict[str, Any]:
+        if name not in self.levels:
+            raise RestError(404, f"Logger {name} not found.")
+        return self.levels[name]
+
+    async def set_log_level(self, name: str, level: str, *, cluster: bool) -> list[str]:
+        self.calls.append(("level", name, level, cluster))
+        self.levels[name] = {"level": level, "last_modified": 1}
+        return [name]
+
+    async def explain(self, name: str) -> dict[str, Any]:
+        self.known(name)
+        return {"name": name, "tasks": []}
+
+    async def drain(self) -> dict[str, Any]:
+        return {"draining": True, "connectors": [], "tasks": []}
+
+    async def health(self) -> tuple[bool, str]:
+        if self.hang is not None:
+            await self.hang.wait()
+        return self.health_answer
+
+    async def metrics(self) -> str:
+        return "# HELP x y\nx 1\n"

@@ -1,0 +1,429 @@
+"""The control process: a Faust app whose services are the worker's parts.
+
+Faust carries the services' life, the group membership and the leader; its web server, tables, agents and producers are not
+used. Order of the start: internal topics, REST (which answers 503 until all is there), task hosts and the cluster's state,
+then the group. The stop goes the other way round, after ``drain`` has handed the units over.
+"""
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import logging
+import os
+import sys
+import threading
+import time
+import uuid
+from typing import TYPE_CHECKING, Any, Final
+
+import faust
+import orjson
+from faust.app.base import BootStrategy
+from mode import Service
+
+from connectors.errors import Fatal, MillraceError
+from offsets.admin import TopicAdmin
+from offsets.store import OffsetStore
+from offsets.topics import ensure_internal_topic, internal_topic
+from worker import __version__
+from worker.config import exactly_once, labels, placement_topic, process_count
+from worker.control import clients
+from worker.control.herder import ClusterHerder
+from worker.control.herder_base import HerderContext
+from worker.control.hosts import HostPool
+from worker.control.leader import Leader
+from worker.control.membership import Member, Membership, shell_classes
+from worker.control.node import Node
+from worker.control.reconciler import Reconciler
+from worker.control.stores import ConfigStore, PlacementStore, StatusStore
+from worker.protocol import Init, ListPlugins
+from worker.rest.forwarding import WorkerClient
+from worker.rest.server import RestServer
+from worker.rest.settings import RestSettings
+from worker.rest.tls import client_context
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+    from connectors.options import Config
+    from worker.control.membership import View
+    from worker.logs import LoggerRegistry
+
+_log = logging.getLogger(__name__)
+_READ_DEADLINE_S: Final = 120.0
+_WATCH_S: Final = 0.25
+#: The share of the session timeout after which a worker that hears nothing of Kafka stops its tasks.
+_FENCE_SHARE: Final = 2 / 3
+#: A worker that can reach Kafka but not get into the group for so many session timeouts gives up: a supervisor starts it anew.
+_STALLED_SESSIONS: Final = 20
+#: Exit code of a control process whose loop was stuck.
+STUCK_EXIT: Final = 70
+
+
+class Part(Service):  # type: ignore[misc]  # mode has no types
+    """A part of the worker as a service of the app."""
+
+    def __init__(self, label: str, start: Callable[[], Awaitable[None]], stop: Callable[[], Awaitable[None]]) -> None:
+        self._label = label
+        self._start_part = start
+        self._stop_part = stop
+        super().__init__()
+
+    @property
+    def label(self) -> str:
+        """Its name in Faust's logs."""
+        return self._label
+
+    async def on_start(self) -> None:
+        """Start it."""
+        await self._start_part()
+
+    async def on_stop(self) -> None:
+        """Stop it; what goes wrong is logged, for the others have to stop too."""
+        try:
+            await self._stop_part()
+        except Exception:
+            _log.exception("Stopping %s went wrong", self._label)
+
+
+class ControlProcess:
+    """One worker.
+
+    Args:
+        properties: the worker's properties as in its file.
+        resolved: the same with references to config providers resolved.
+        config: the same, parsed.
+        loggers: this process's loggers.
+        processes: number of task hosts, over what the properties say.
+    """
+
+    def __init__(self, properties: Mapping[str, str], resolved: Mapping[str, str], config: Config, loggers: LoggerRegistry,
+                 processes: int | None = None) -> None:
+        self.properties = dict(properties)
+        self._resolved = dict(resolved)
+        self.config = config
+        self._processes = process_count(config, processes)
+        self._session_s: float = config["session.timeout.ms"] / 1000
+        self._labels = labels(config)
+        self._group: str = config["group.id"]
+        self._incarnation = uuid.uuid4().hex
+        self._started_ms = int(time.time() * 1000)
+        self._client = clients.reader(self._resolved, config["client.id"] or f"millrace-{self._group}")
+        self._cluster_id = ""
+        self._loggers = loggers
+        self._membership: Membership | None = None
+        self._app: Any = None
+        self._watching: asyncio.Task[None] | None = None
+        self._loop_seen = time.monotonic()
+        self._over = threading.Event()
+        self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.node = Node("", self._incarnation, loggers, exactly_once=exactly_once(config),
+                         put_task_configs=self._put_task_configs)
+        self.context: HerderContext | None = None
+        self.herder: ClusterHerder | None = None
+        self._rest: RestServer | None = None
+
+    # Life.
+
+    async def start(self) -> None:
+        """Start everything; returns when the worker has joined the group.
+
+        Raises:
+            MillraceError: it could not start; the message says why and how to mend it.
+        """
+        loop = asyncio.get_running_loop()
+        self._membership = Membership(self._describe, self._see, loop, f"{self._group}-millrace-members")
+        self._app = self._make_app(self._membership)
+        await self._app.start()
+        if self._app.crashed:
+            raise Fatal(f"the worker could not start: {self._app.crash_reason!r}") from self._app.crash_reason
+        self._watching = asyncio.create_task(self._watch(), name="contact-watch")
+        threading.Thread(target=self._watch_loop, name="loop-watch", daemon=True).start()
+
+    async def stop(self) -> None:
+        """Leave the group and stop everything; what still runs here is stopped too. Takes a few seconds at most."""
+        self._over.set()
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+        if self._app is not None:
+            try:
+                async with asyncio.timeout(15):
+                    await self._app.stop()
+            except TimeoutError:
+                _log.error("The worker's services did not stop within 15 s; they are left to the end of the process")
+
+    def start_drain(self) -> None:
+        """Tell the group that this worker wants no work any more; does not block."""
+        if self.node.draining or self._membership is None:
+            return
+        _log.info("Draining: handing connectors and tasks over to the other workers")
+        self.node.draining = True
+        self._membership.rejoin()
+
+    async def drain(self, deadline_s: float) -> bool:
+        """Hand everything over; returns whether nothing is left here within ``deadline_s`` seconds."""
+        self.start_drain()
+        node = self.node
+        try:
+            async with asyncio.timeout(deadline_s):
+                while node.reconciler.have or node.placement.table.assigned_to(node.me):
+                    await asyncio.sleep(_WATCH_S / 5)
+        except TimeoutError:
+            _log.warning("These were not handed over within %g s: %s", deadline_s,
+                         ", ".join(map(str, sorted(node.reconciler.have))) or "placements only")
+            return False
+        return True
+
+    async def wait_ready(self, deadline_s: float) -> None:
+        """Wait until REST answers.
+
+        Raises:
+            Fatal: not within the deadline.
+        """
+        try:
+            async with asyncio.timeout(deadline_s):
+                while self.herder is None or not self.herder.ready():
+                    await asyncio.sleep(_WATCH_S / 10)
+        except TimeoutError:
+            raise Fatal(f"the worker did not get ready within {deadline_s:g} s: it has "
+                        f"{'no leader' if self.node.view else 'not joined the group'} yet; see the log above") from None
+
+    # Parts, in the order of their start.
+
+    def _make_app(self, membership: Membership) -> Any:
+        assignor, leader, transport = shell_classes(membership, self._consumer_arguments())
+        parts = [
+            Part("internal topics", self._start_topics, _nothing),
+            Part("REST", self._start_rest, self._stop_rest),
+            Part("task hosts and state", self._start_node, self._stop_node),
+        ]
+
+        class Boot(BootStrategy):  # type: ignore[misc]
+            enable_kafka_producer = False
+            enable_web = False
+            enable_sensors = False
+
+            def server(self) -> Iterable[Any]:
+                return [*parts, *super().server()]
+
+        class Shell(faust.App):  # type: ignore[misc]
+            def _new_transport(self) -> Any:
+                return transport(self.conf.broker_consumer, self)
+
+        Shell.BootStrategy = Boot
+        return Shell(
+            self._group, broker="kafka://" + ";kafka://".join(self.config["bootstrap.servers"]), store="memory://",
+            web_enabled=False, PartitionAssignor=assignor, LeaderAssignor=leader, topic_allow_declare=False,
+            broker_session_timeout=self._session_s, broker_heartbeat_interval=self.config["heartbeat.interval.ms"] / 1000,
+            broker_rebalance_timeout=self._session_s, broker_request_timeout=self._session_s + 4, stream_wait_empty=False,
+            # Faust only makes this folder; with memory:// nothing is kept in it.
+            datadir="/tmp")  # noqa: S108
+
+    def _consumer_arguments(self) -> dict[str, Any]:
+        session = self.config["session.timeout.ms"]
+        return {
+            **self._client, "group_id": self._group, "enable_auto_commit": False, "auto_offset_reset": "latest",
+            "session_timeout_ms": session, "heartbeat_interval_ms": self.config["heartbeat.interval.ms"],
+            # Members stop nothing to rebalance: whoever has not joined again within a session is not there.
+            "rebalance_timeout_ms": session, "request_timeout_ms": session + 4000,
+            # An idle consumer is not a dead one; what is dead is found by the watches below.
+            "max_poll_interval_ms": 2**31 - 1,
+        }
+
+    async def _start_topics(self) -> None:
+        config, properties = self.config, self.properties
+        wanted = [
+            internal_topic("config", properties, name=config["config.storage.topic"], partitions=1,
+                           replication_factor=config["config.storage.replication.factor"]),
+            internal_topic("offset", properties, name=config["offset.storage.topic"],
+                           partitions=config["offset.storage.partitions"],
+                           replication_factor=config["offset.storage.replication.factor"]),
+            internal_topic("status", properties, name=config["status.storage.topic"],
+                           partitions=config["status.storage.partitions"],
+                           replication_factor=config["status.storage.replication.factor"]),
+            internal_topic("placement", {}, name=placement_topic(config), partitions=1,
+                           replication_factor=config["config.storage.replication.factor"], prop="placement.storage.topic"),
+        ]
+        deadline_s = config["kafka.start.timeout.ms"] / 1000
+        await asyncio.gather(*(ensure_internal_topic(self._client, topic, deadline_s) for topic in wanted))
+        async with TopicAdmin(self._client) as admin:
+            members = f"{self._group}-millrace-members"
+            if await admin.partitions(members) is None:
+                await admin.create(members, 1, config["config.storage.replication.factor"], {"retention.ms": "3600000"})
+            self._cluster_id = await cluster_id(self._client)
+
+    async def _start_rest(self) -> None:
+        settings = RestSettings.from_properties(self._resolved)
+        node = self.node
+        self.context = HerderContext(node, self.config, self._cluster_id, (__version__, "unknown"), self._store_client)
+        self.context.start_drain = self.start_drain
+        self.herder = ClusterHerder(self.context)
+        node.client = WorkerClient(30, lambda: client_context(settings.tls))
+        self._build_node()
+        self._rest = RestServer(self.herder, settings, internal=self.herder)
+        await self._rest.start()
+        node.worker_id = self._rest.worker_id
+        node.stats.client_id = self.config["client.id"] or node.worker_id
+
+    async def _stop_rest(self) -> None:
+        await self.node.client.close()
+        if self._rest is not None:
+            await self._rest.stop()
+
+    def _build_node(self) -> None:
+        config, node = self.config, self.node
+        node.config = ConfigStore(config["config.storage.topic"], self._client, node.config_changed)
+        node.placement = PlacementStore(placement_topic(config), self._client, node.placement_changed)
+        node.status = StatusStore(config["status.storage.topic"], self._client, {"linger_ms": 0})
+        node.offsets = OffsetStore(config["offset.storage.topic"], self._client)
+        node.leader = Leader(
+            node.config, node.placement, node.status,
+            clients.leader_producer(self._resolved, f"{self._client['client_id']}-leader", f"connect-cluster-{self._group}",
+                                    config["transaction.timeout.ms"]),
+            config, self._task_producer, self._incarnation, exactly_once=exactly_once(config))
+        node.pool = HostPool(self._processes, self._init, node, config["task.host.stuck.ms"] / 1000)
+        node.reconciler = Reconciler(
+            node.pool, node, stop_s=config["task.shutdown.graceful.timeout.ms"] / 1000,
+            backoff_s=(config["task.host.restart.backoff.ms"] / 1000, config["task.host.restart.backoff.max.ms"] / 1000),
+            crash_limit=config["task.host.crash.limit"])
+
+    async def _start_node(self) -> None:
+        node = self.node
+        started = time.monotonic()
+        await asyncio.gather(node.config.log.start(_READ_DEADLINE_S), node.placement.log.start(_READ_DEADLINE_S),
+                             node.status.start(_READ_DEADLINE_S), node.offsets.start(_READ_DEADLINE_S), self._start_hosts())
+        node.config.live = True
+        for name, level in node.config.snapshot.loggers.items():
+            _log.debug("Logger %s was set to %s for the cluster before this worker started; its own start level holds", name,
+                       level)
+        node.caught_up = True
+        node.reconciler.start()
+        node.leader.start()
+        node.start()
+        _log.info("Read the cluster's state and started %d task hosts in %.2f s: %d connectors", len(node.pool.hosts),
+                  time.monotonic() - started, len(node.config.snapshot.connectors))
+
+    async def _start_hosts(self) -> None:
+        node = self.node
+        await node.pool.start()
+        for row in orjson.loads(await node.pool.ask(ListPlugins(connectors_only=True), 30)):
+            node.versions[row["class"]] = row["version"]
+            node.types[row["class"]] = row["type"]
+
+    async def _stop_node(self) -> None:
+        node = self.node
+        await node.leader.stop()
+        await node.reconciler.stop()
+        await node.stop()
+        await node.pool.stop(3)
+        await asyncio.gather(node.config.log.stop(), node.placement.log.stop(), node.status.stop(), node.offsets.stop())
+
+    # What parts need of each other.
+
+    def _init(self, number: int) -> Init:
+        return Init(self.node.worker_id, number, self.properties, self._loggers.levels(), self._cluster_id)
+
+    def _describe(self) -> Member:
+        node = self.node
+        url = self._rest.advertised_url if self._rest is not None else ""
+        return Member(worker_id=node.worker_id, url=url, incarnation=self._incarnation, started_ms=self._started_ms,
+                      capacity=max(1, self._processes), labels=self._labels, draining=node.draining, leading=node.leader.chosen)
+
+    def _see(self, view: View) -> None:
+        self.node.see(view)
+
+    def _task_producer(self, connector: Mapping[str, str]) -> dict[str, Any]:
+        return clients.task_producer(self._resolved, connector, self.config["connector.client.config.override.policy"])
+
+    def _store_client(self, connector: Mapping[str, str]) -> dict[str, Any]:
+        return clients.connector_reader(self._resolved, connector, self.config["connector.client.config.override.policy"])
+
+    async def _put_task_configs(self, name: str, configs: list[dict[str, str]]) -> None:
+        if self.herder is not None:
+            await self.herder.put_task_configs(name, configs)
+
+    # Watches.
+
+    async def _watch(self) -> None:
+        """Stop the units when Kafka may have counted this worker out, and let them run again when it has not."""
+        membership, node = self._membership, self.node
+        if membership is None:
+            return
+        contact = membership.contact
+        fence_s = self._session_s * _FENCE_SHARE
+        killed = False
+        outside_since = time.monotonic()
+        while True:
+            self._loop_seen = now = time.monotonic()
+            age = contact.age()
+            if contact.joined or age < fence_s:
+                outside_since = now
+            if node.view is not None and not node.fenced and age > fence_s:
+                _log.error("Nothing heard of Kafka's group coordinator for %.1f s: this worker stops its connectors and tasks, "
+                           "for others may start them. It goes on when Kafka answers again", age)
+                node.fenced, killed = True, False
+                node.reconciler.wake()
+            elif node.fenced and age > self._session_s and not killed:
+                killed = True
+                for host in node.pool.hosts:
+                    if host.units:
+                        _log.error("Task host %d still runs %s: it is killed", host.number, ", ".join(map(str, host.units)))
+                        node.pool.kill(host.number)
+            elif node.fenced and node.view is not None and contact.joined and age < fence_s:
+                await self._unfence()
+            if node.view is not None and now - outside_since > self._session_s * _STALLED_SESSIONS:
+                self._fail("the group's membership stands still though Kafka answers; the worker ends so that it can be "
+                           "started anew")
+            if self._app.crashed:
+                self._fail(f"Faust has crashed: {self._app.crash_reason!r}")
+            await asyncio.sleep(_WATCH_S)
+
+    async def _unfence(self) -> None:
+        """Run again, but only by what is written now: others may have got the units meanwhile."""
+        node = self.node
+        try:
+            await asyncio.gather(node.placement.log.read_to_end(2), node.config.log.read_to_end(2))
+        except MillraceError:
+            return  # looked at again at once
+        if node.stats.rebalances > 1 or node.fenced:
+            _log.info("Connected to the group: connectors and tasks run by what is placed here")
+        node.fenced = False
+        node.reconciler.wake()
+
+    def _fail(self, why: str) -> None:
+        if not self.failed.done():
+            _log.error("This worker can't go on: %s", why)
+            self.failed.set_result(why)
+
+    def _watch_loop(self) -> None:
+        """In a thread: a control process whose loop is stuck must not keep its place in the group by heartbeats alone."""
+        limit = max(self._session_s, 5.0)
+        while not self._over.wait(1):
+            stuck = time.monotonic() - self._loop_seen
+            if stuck > limit and not self._over.is_set():
+                sys.stderr.write(f"The control process's event loop has been stuck for {stuck:.1f} s; it ends. All stacks:\n")
+                faulthandler.dump_traceback(file=sys.stderr, all_threads=True)
+                sys.stderr.flush()
+                os._exit(STUCK_EXIT)
+
+
+async def _nothing() -> None:
+    """For a part that has nothing to stop."""
+
+
+async def cluster_id(client: Mapping[str, Any]) -> str:
+    """Kafka's cluster id.
+
+    Raises:
+        KafkaError: no broker answers.
+    """
+    from aiokafka.admin import AIOKafkaAdminClient  # noqa: PLC0415 - only needed once
+
+    admin = AIOKafkaAdminClient(**client)
+    await admin.start()
+    try:
+        description: dict[str, Any] = await admin.describe_cluster()
+        return str(description.get("cluster_id", ""))
+    finally:
+        await admin.close()

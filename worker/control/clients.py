@@ -1,0 +1,65 @@
+"""aiokafka arguments of the control process's own clients, from the worker's (resolved) properties."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from worker import kafka_clients
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: The worker's plain properties that its own clients take; those for tasks stand behind ``producer.`` and so on.
+_OWN: Final = frozenset({"bootstrap.servers", "client.id", "metadata.max.age.ms", "request.timeout.ms", "retry.backoff.ms",
+                         "connections.max.idle.ms"})
+#: aiokafka bounds one request by it; longer ones only delay that a dead connection is noticed.
+_REQUEST_MS: Final = 15_000
+
+
+def own(properties: Mapping[str, str]) -> dict[str, str]:
+    """The worker's properties that concern all its own clients."""
+    found = {name: value for name, value in properties.items()
+             if name in _OWN or name.startswith(kafka_clients.SECURITY_PREFIXES)}
+    if not found.get("client.id"):
+        found.pop("client.id", None)
+    return found
+
+
+def reader(properties: Mapping[str, str], client_id: str) -> dict[str, Any]:
+    """For readers and administration. Reads PEM files: blocks for a moment.
+
+    Raises:
+        ConfigInvalid: a property is wrong.
+    """
+    arguments = kafka_clients.client_arguments(own(properties), "admin").arguments
+    arguments.setdefault("client_id", client_id)
+    arguments["request_timeout_ms"] = min(arguments.get("request_timeout_ms", _REQUEST_MS), _REQUEST_MS)
+    return arguments
+
+
+def leader_producer(properties: Mapping[str, str], client_id: str, transactional_id: str, timeout_ms: int) -> dict[str, Any]:
+    """For the leader's transactional producer."""
+    return {**reader(properties, client_id), "acks": "all", "enable_idempotence": True, "transactional_id": transactional_id,
+            "transaction_timeout_ms": timeout_ms, "linger_ms": 0}
+
+
+def task_producer(properties: Mapping[str, str], connector: Mapping[str, str], policy: str) -> dict[str, Any]:
+    """For taking over the transactional ids of a connector's tasks: connected as their producers are.
+
+    Raises:
+        ConfigInvalid: the policy forbids an override, or a property is wrong.
+    """
+    merged = {**kafka_clients.inherited(properties, "producer."),
+              **kafka_clients.overrides(connector, "producer.override.", policy)}
+    merged.pop("transactional.id", None)
+    merged.pop("client.id", None)
+    return kafka_clients.client_arguments(merged, "producer").arguments
+
+
+def connector_reader(properties: Mapping[str, str], connector: Mapping[str, str], policy: str) -> dict[str, Any]:
+    """For reading and writing a connector's own offsets topic: on the Kafka its tasks write to."""
+    merged = {**kafka_clients.inherited(properties, "producer."),
+              **kafka_clients.overrides(connector, "producer.override.", policy)}
+    merged.pop("client.id", None)
+    return kafka_clients.client_arguments({name: value for name, value in merged.items()
+                                           if name in _OWN or name.startswith(kafka_clients.SECURITY_PREFIXES)},
+                                          "admin").arguments

@@ -1,0 +1,73 @@
+"""``GET /connectors/NAME/explain``: why each unit is where it is, or why it isn't running."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from worker.control.placement import INSTANCE, Unit, summary
+
+if TYPE_CHECKING:
+    from offsets.cluster import ClusterSnapshot
+    from offsets.records import Status
+    from worker.control.node import Node
+    from worker.control.table import Slot
+
+
+def explain_connector(node: Node, name: str, *, exactly_once: bool) -> dict[str, Any]:
+    """The answer's body, from the leader's point of view."""
+    snapshot = node.config.snapshot
+    state = node.status.state
+    table = node.placement.table
+    reasons = node.leader.reasons
+    instance = Unit(name, INSTANCE)
+    tasks = [Unit(name, task) for task in range(len(snapshot.task_configs(name)))]
+    members = {} if node.view is None else node.view.members
+    return {
+        "name": name,
+        "target_state": snapshot.target_state(name),
+        "notes": notes(snapshot, name, exactly_once=exactly_once),
+        "connector": explain_unit(instance, table.get(instance), state.connector(name), reasons.get(instance),
+                                  node.reconciler.waiting(instance)),
+        "tasks": [{"id": unit.task, **explain_unit(unit, table.get(unit), state.task(name, unit.task), reasons.get(unit),
+                                                   node.reconciler.waiting(unit))} for unit in tasks],
+        "workers": [{"worker_id": worker_id, "draining": member.draining, "labels": member.labels,
+                     "capacity": member.capacity, **counts} for worker_id, counts in sorted(
+                         summary(table.placed(), list(members)).items()) if (member := members.get(worker_id)) is not None],
+        "leader": None if node.view is None else node.view.leader.worker_id,
+    }
+
+
+def notes(snapshot: ClusterSnapshot, name: str, *, exactly_once: bool) -> list[str]:
+    """What holds for the connector as a whole. Pure."""
+    found = []
+    if snapshot.target_state(name) != "STARTED":
+        found.append(f"Its target state is {snapshot.target_state(name)}: someone paused or stopped it.")
+    if name in snapshot.inconsistent:
+        found.append("Its task configurations in the config topic are incomplete: it has no tasks until it writes them anew.")
+    elif name not in snapshot.task_counts:
+        found.append("It has not said yet what its tasks are.")
+    elif snapshot.task_counts[name] == 0:
+        found.append("It has no tasks.")
+    if exactly_once and name in snapshot.pending_fencing:
+        found.append("Its tasks start as soon as the producers of their predecessors are fenced (exactly once).")
+    return found
+
+
+def explain_unit(unit: Unit, slot: Slot | None, status: Status | None, reason: str | None, waiting: str | None,
+                 ) -> dict[str, Any]:
+    """One unit's place, state and reasons. Pure."""
+    body: dict[str, Any] = {"worker_id": None if slot is None else slot.owner.worker,
+                            "state": "UNASSIGNED" if status is None else status.state, "placement": reason}
+    if slot is None:
+        body["why_not_running"] = reason or "it is not placed yet"
+    elif slot.revoked:
+        body["why_not_running"] = f"{slot.owner.worker} has to stop it before another worker may start it"
+    elif status is None or status.state == "UNASSIGNED":
+        body["why_not_running"] = waiting or f"{slot.owner.worker} has not started it yet"
+    elif status.state == "FAILED":
+        first = (status.trace or "").strip().splitlines()
+        body["why_not_running"] = f"it failed: {first[0] if first else 'without a trace'}"
+    elif status.state == "RESTARTING":
+        body["why_not_running"] = waiting or (status.trace or "it is being restarted").splitlines()[0]
+    elif waiting is not None:
+        body["why_not_running"] = waiting
+    return body

@@ -1,0 +1,210 @@
+"""The cluster as REST sees it: Kafka Connect 4.1's ``DistributedHerder``, with its texts where clients match on them.
+
+Split by subject: what connectors are and do here, offsets in ``herder_offsets``, the rest in ``herder_admin``. Whatever changes
+the cluster goes through the leader; answers come from memory.
+"""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from offsets.records import (
+    RestartRequest,
+    commit_record,
+    connector_record,
+    restart_record,
+    target_state_record,
+    task_record,
+)
+from worker.control.herder_admin import AdminOperations
+from worker.control.herder_offsets import OffsetOperations
+from worker.control.placement import INSTANCE, Unit
+from worker.control.wishes import restart_plan, unresolved
+from worker.rest.facade import REBALANCE_TEXT, NotLeader, RestError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from offsets.records import Status, TargetStateName
+    from worker.control.herder_base import HerderContext
+
+_INITIAL: Final[dict[str, TargetStateName]] = {"RUNNING": "STARTED", "PAUSED": "PAUSED", "STOPPED": "STOPPED"}
+_TARGETS: Final[dict[str, TargetStateName]] = {"STARTED": "STARTED", "PAUSED": "PAUSED", "STOPPED": "STOPPED"}
+
+
+class ClusterHerder(OffsetOperations, AdminOperations):
+    """Implements ``worker.rest.facade.Herder`` and the requests between workers (``InternalHerder``)."""
+
+    def __init__(self, ctx: HerderContext) -> None:
+        self.ctx = ctx
+
+    # Reading.
+
+    async def connectors(self) -> list[str]:
+        """Names of all connectors."""
+        return sorted(self.ctx.snapshot.connectors)
+
+    async def connector_info(self, name: str) -> dict[str, Any]:
+        """A connector's configuration and tasks."""
+        self.ctx.known(name)
+        snapshot = self.ctx.snapshot
+        config = snapshot.connectors[name]
+        tasks = [{"connector": name, "task": task} for task in range(len(snapshot.task_configs(name)))]
+        return {"name": name, "config": config, "tasks": tasks, "type": self.ctx.connector_type(config)}
+
+    async def connector_status(self, name: str) -> dict[str, Any]:
+        """States of a connector and its tasks; UNASSIGNED from the moment it was created."""
+        config = self.ctx.snapshot.connectors.get(name)
+        if config is None:
+            raise RestError(404, f"No status found for connector {name}")
+        state = self.ctx.node.status.state
+        tasks = [{"id": task, **_shown(state.task(name, task))} for task in range(len(self.ctx.snapshot.task_configs(name)))]
+        return {"name": name, "connector": _shown(state.connector(name)), "tasks": tasks, "type": self.ctx.connector_type(config)}
+
+    async def task_infos(self, name: str) -> list[dict[str, Any]]:
+        """All tasks with their configurations."""
+        self.ctx.known(name)
+        return [{"id": {"connector": name, "task": task}, "config": config}
+                for task, config in enumerate(self.ctx.snapshot.task_configs(name))]
+
+    async def tasks_config(self, name: str) -> dict[str, dict[str, str]]:
+        """All task configurations by the tasks' names."""
+        self.ctx.known(name)
+        return {f"{name}-{task}": config for task, config in enumerate(self.ctx.snapshot.task_configs(name))}
+
+    async def task_status(self, name: str, task: int) -> dict[str, Any]:
+        """One task's state."""
+        if not 0 <= task < len(self.ctx.snapshot.task_configs(name)):
+            raise RestError(404, f"No status found for task {name}-{task}")
+        return {"id": task, **_shown(self.ctx.node.status.state.task(name, task))}
+
+    # Changing.
+
+    async def create_connector(self, name: str, config: Mapping[str, str], initial_state: str | None) -> dict[str, Any]:
+        """Create a connector."""
+        created, info = await self._put(name, config, None if initial_state is None else _INITIAL[initial_state],
+                                        replace=False)
+        del created
+        return info
+
+    async def put_connector_config(self, name: str, config: Mapping[str, str]) -> tuple[bool, dict[str, Any]]:
+        """Create a connector or replace its configuration."""
+        return await self._put(name, config, None, replace=True)
+
+    async def patch_connector_config(self, name: str, patch: Mapping[str, str | None]) -> dict[str, Any]:
+        """Change single properties (KIP-477); null removes one."""
+        await self.ctx.lead()
+        self.ctx.known(name)
+        merged = dict(self.ctx.snapshot.connectors[name])
+        for key, value in patch.items():
+            if value is None:
+                merged.pop(key, None)
+            else:
+                merged[key] = value
+        merged["name"] = name
+        _, info = await self._put(name, merged, None, replace=True)
+        return info
+
+    async def delete_connector(self, name: str) -> None:
+        """Delete a connector; its offsets stay."""
+        await self.ctx.lead()
+        self.ctx.known(name)
+        await self.ctx.node.leader.write([connector_record(name, None), target_state_record(name, None)])
+
+    async def set_target_state(self, name: str, state: str) -> None:
+        """Start, pause or stop a connector."""
+        await self.ctx.lead()
+        if name not in self.ctx.snapshot.connectors:
+            raise RestError(404, f"Unknown connector {name}")
+        target = _TARGETS[state]
+        # Without tasks first: a STOPPED connector that still had some would confuse.
+        drop = [commit_record(name, 0)] if target == "STOPPED" and self.ctx.snapshot.task_configs(name) else []
+        await self.ctx.node.leader.write([*drop, target_state_record(name, target)])
+
+    async def restart_connector(self, name: str) -> None:
+        """Restart the connector's own instance, on whichever worker it is."""
+        if name not in self.ctx.snapshot.connectors:
+            raise RestError(404, f"Unknown connector: {name}")
+        self._restart_here(Unit(name, INSTANCE))
+
+    async def restart_task(self, name: str, task: int) -> None:
+        """Restart one task, on whichever worker it is."""
+        if name not in self.ctx.snapshot.connectors:
+            raise RestError(404, f"Unknown connector: {name}")
+        if not 0 <= task < len(self.ctx.snapshot.task_configs(name)):
+            raise RestError(404, f"Unknown task: {name}-{task}")
+        self._restart_here(Unit(name, task))
+
+    async def restart_connector_and_tasks(self, name: str, *, include_tasks: bool, only_failed: bool) -> dict[str, Any]:
+        """Restart by plan (KIP-745)."""
+        await self.ctx.lead()
+        if name not in self.ctx.snapshot.connectors:
+            raise RestError(404, f"Unknown connector: {name}")
+        request = RestartRequest(name, include_tasks, only_failed)
+        body = await self.connector_status(name)
+        state = self.ctx.node.status.state
+        for unit in restart_plan(request, state.connector(name), state.tasks(name)):
+            found = body["connector"] if unit.task == INSTANCE else body["tasks"][unit.task]
+            found["state"] = "RESTARTING"
+            found.pop("trace", None)
+        await self.ctx.node.leader.write([restart_record(request)])
+        return body
+
+    # Between workers.
+
+    async def put_task_configs(self, name: str, configs: Sequence[Mapping[str, str]]) -> None:
+        """Write the task configurations that a connector asked for, in one transaction with their commit."""
+        await self.ctx.lead()
+        config = self.ctx.snapshot.connectors.get(name)
+        if config is None or self.ctx.snapshot.target_state(name) == "STOPPED":
+            return
+        tasks = unresolved(configs, config)
+        await self.ctx.node.leader.write([*(task_record(name, task, own) for task, own in enumerate(tasks)),
+                                      commit_record(name, len(tasks))])
+
+    async def fence_zombies(self, name: str) -> None:
+        """Fence the producers of earlier task generations."""
+        await self.ctx.lead()
+        await self.ctx.node.leader.fence(name)
+
+    # Parts.
+
+    async def _put(self, name: str, config: Mapping[str, str], target: TargetStateName | None, *,
+                   replace: bool) -> tuple[bool, dict[str, Any]]:
+        await self.ctx.lead()
+        await self._refuse_invalid(config)
+        exists = name in self.ctx.snapshot.connectors
+        if exists and not replace:
+            raise RestError(409, f"Connector {name} already exists")
+        state = [] if target is None else [target_state_record(name, target)]
+        await self.ctx.node.leader.write([*state, connector_record(name, dict(config))])
+        return not exists, await self.connector_info(name)
+
+    async def _refuse_invalid(self, config: Mapping[str, str]) -> None:
+        infos = await self.ctx.ask_validation(dict(config), None)
+        if not infos["error_count"]:
+            return
+        lines = [message for item in infos["configs"] for message in item["value"]["errors"]]
+        raise RestError(400, f"Connector configuration is invalid and contains the following {infos['error_count']} error(s):\n"
+                        + "\n".join(lines) + "\nYou can also find the above list of errors at the endpoint "
+                        "`/connector-plugins/{connectorType}/config/validate`")
+
+    def _restart_here(self, unit: Unit) -> None:
+        owner = self.ctx.node.placement.table.owner(unit)
+        if owner == self.ctx.node.me:
+            self.ctx.node.reconciler.restart([unit])
+            return
+        url = self.ctx.node.owner_url(unit)
+        if url is None:
+            raise RestError(409, REBALANCE_TEXT)
+        raise NotLeader(url)
+
+
+def _shown(status: Status | None) -> dict[str, Any]:
+    if status is None:
+        return {"state": "UNASSIGNED", "worker_id": ""}
+    shown: dict[str, Any] = {"state": status.state, "worker_id": status.worker_id}
+    if status.trace:
+        shown["trace"] = status.trace
+    if status.version is not None:
+        shown["version"] = status.version
+    return shown

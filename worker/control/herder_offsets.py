@@ -1,0 +1,119 @@
+"""Offsets of connectors, read and changed by REST (KIP-875)."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from connectors.errors import MillraceError, Retriable
+from offsets.positions import canonical
+from offsets.store import OffsetStore
+from worker.protocol import AlterOffsets, RemoteError
+from worker.rest.facade import RestError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from offsets.positions import Position
+    from worker.control.herder_base import HerderContext
+
+#: Name of a connector's own offsets topic.
+OFFSETS_TOPIC: Final = "offsets.storage.topic"
+_READ_DEADLINE_S: Final = 60.0
+_STOP_DEADLINE_S: Final = 15.0
+_EXTERNALLY: Final = ("The Connect framework-managed offsets for this connector have been {0} successfully. However, if this "
+                      "connector manages offsets externally, they will need to be manually {0} in the system that the "
+                      "connector uses.")
+_CHECKED: Final = "The offsets for this connector have been {0} successfully"
+
+
+class OffsetOperations:
+    """``/connectors/NAME/offsets``."""
+
+    ctx: HerderContext
+
+    async def connector_offsets(self, name: str) -> list[dict[str, Any]]:
+        """All saved positions of a connector."""
+        self.ctx.known(name)
+        return [{"partition": partition, "offset": offset} for partition, offset in await self._read(name)]
+
+    async def alter_connector_offsets(
+            self, name: str, offsets: Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]) -> str:
+        """Overwrite positions; None resets one."""
+        await self._check(name)
+        if not offsets:
+            raise RestError(400, "Partitions / offsets need to be provided for an alter offsets request")
+        changes = [(dict(partition), None if offset is None else dict(offset)) for partition, offset in offsets]
+        checked = await self._ask_connector(name, changes)
+        await self._write(name, changes)
+        return (_CHECKED if checked else _EXTERNALLY).format("altered")
+
+    async def reset_connector_offsets(self, name: str) -> str:
+        """Forget all positions."""
+        await self._check(name)
+        changes: list[tuple[Position, Position | None]] = [(partition, None) for partition, _ in await self._read(name)]
+        checked = await self._ask_connector(name, changes)
+        await self._write(name, changes)
+        return (_CHECKED if checked else _EXTERNALLY).format("reset")
+
+    async def _check(self, name: str) -> None:
+        await self.ctx.lead()
+        self.ctx.known(name)
+        if self.ctx.snapshot.target_state(name) != "STOPPED" or self.ctx.snapshot.task_counts.get(name, 0):
+            raise RestError(400, "Connectors must be in the STOPPED state before their offsets can be modified. This can be "
+                                 "done for the specified connector by issuing a 'PUT' request to the "
+                                 f"'/connectors/{name}/stop' endpoint")
+        await self.ctx.wait_stopped(name, _STOP_DEADLINE_S)
+        fenced = self.ctx.snapshot.fenced_counts.get(name, 0)
+        if self.ctx.exactly_once and fenced:
+            await self.ctx.node.leader.fence_ids(name, fenced)
+
+    async def _ask_connector(self, name: str, changes: Sequence[tuple[Position, Position | None]]) -> bool:
+        """Let the connector's class check the change; False if it can't tell."""
+        message = AlterOffsets(self.ctx.snapshot.connectors[name], orjson.dumps(changes))
+        try:
+            return bool(await self.ctx.node.pool.ask(message, self.ctx.validate_s))
+        except RemoteError as error:
+            raise RestError(400 if error.kind == "ConfigInvalid" else 500,
+                            f"Failed to alter connector offsets for connector {name}: {error}") from error
+        except (Retriable, TimeoutError) as error:
+            raise RestError(500, f"The connector did not check the change of its offsets within {self.ctx.validate_s:g} s: "
+                                 f"{error}") from error
+
+    async def _read(self, name: str) -> list[tuple[Position, Position]]:
+        """Positions in the cluster's topic, and over them those in the connector's own."""
+        found: dict[bytes, tuple[Position, Position]] = {}
+        for store in await self._stores(name):
+            try:
+                await store.read_to_end(_READ_DEADLINE_S)
+                for partition, offset in store.connector_offsets(name):
+                    found[canonical(partition)] = (partition, offset)
+            except MillraceError as error:
+                raise RestError(500, f"The offsets of connector {name} can't be read now: {error}") from error
+            finally:
+                if store is not self.ctx.node.offsets:
+                    await store.stop()
+        return list(found.values())
+
+    async def _write(self, name: str, changes: Sequence[tuple[Position, Position | None]]) -> None:
+        for store in await self._stores(name):
+            try:
+                await store.write(name, changes, _READ_DEADLINE_S)
+            except MillraceError as error:
+                raise RestError(500, f"The offsets of connector {name} were not changed: {error}") from error
+            finally:
+                if store is not self.ctx.node.offsets:
+                    await store.stop()
+
+    async def _stores(self, name: str) -> list[OffsetStore]:
+        """The cluster's store, and the connector's own (started here) if it has one."""
+        config = self.ctx.snapshot.connectors[name]
+        topic = config.get(OFFSETS_TOPIC, "").strip()
+        if not topic or topic == self.ctx.config["offset.storage.topic"]:
+            return [self.ctx.node.offsets]
+        own = OffsetStore(topic, self.ctx.store_client(config))
+        try:
+            await own.start(_READ_DEADLINE_S)
+        except MillraceError as error:
+            raise RestError(500, f"The topic {topic} ({OFFSETS_TOPIC} of connector {name}) can't be read: {error}") from error
+        return [self.ctx.node.offsets, own]

@@ -1,0 +1,405 @@
+"""This worker: what it is told by the cluster's topics and by its hosts, and what it says back.
+
+Everything here runs on the control process's loop and blocks nowhere. The decisions are in pure modules (``placement``,
+``table``, ``wishes``, ``reconciler.plan``); this one only carries facts between them.
+"""
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+import orjson
+
+from connectors.errors import ConfigInvalid, MillraceError
+from offsets.records import (
+    Status,
+    TopicStatus,
+    connector_status_record,
+    task_status_record,
+    topic_status_record,
+)
+from worker.control.placement import INSTANCE, Unit
+from worker.control.table import Owner, Report, report_record, still_held
+from worker.control.wishes import awaiting_fencing, local_wishes, need_new_configs, restart_plan
+from worker.metrics.exporter import WorkerStats
+from worker.metrics.windows import HostNumbers, TaskTable
+from worker.protocol import SetLogLevel, TaskId
+from worker.rest.facade import NotLeader, RestError
+from worker.rest.signing import SessionKey
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from offsets.cluster import Change
+    from offsets.records import RestartRequest
+    from offsets.store import OffsetStore
+    from worker.control.hosts import Host, HostPool
+    from worker.control.leader import Leader
+    from worker.control.membership import View
+    from worker.control.reconciler import Reconciler, Wish
+    from worker.control.stores import ConfigStore, PlacementStore, StatusStore
+    from worker.logs import LoggerRegistry
+    from worker.protocol import ActiveTopic, ConnectorState, Stats, TaskConfigs, TaskState
+    from worker.rest.forwarding import WorkerClient
+
+_log = logging.getLogger(__name__)
+_OFFSETS_DEADLINE_S: Final = 30.0
+_FIRST_RETRY_S: Final = 0.25
+_LAST_RETRY_S: Final = 10.0
+
+
+class Node:
+    """Glue between the cluster's state, this worker's hosts, and the leader.
+
+    Attributes:
+        worker_id: ``host:port`` of this worker, as in statuses.
+        incarnation: differs for every start of the process.
+        draining: it gives its work away.
+        fenced: it has lost touch with Kafka (or has not got it yet) and runs nothing.
+    """
+
+    config: ConfigStore
+    placement: PlacementStore
+    status: StatusStore
+    offsets: OffsetStore
+    leader: Leader
+    pool: HostPool
+    reconciler: Reconciler
+    client: WorkerClient
+
+    def __init__(self, worker_id: str, incarnation: str, loggers: LoggerRegistry, *, exactly_once: bool,
+                 put_task_configs: Callable[[str, list[dict[str, str]]], Awaitable[None]]) -> None:
+        self.worker_id = worker_id
+        self.incarnation = incarnation
+        self.loggers = loggers
+        self.stats = WorkerStats(client_id=worker_id, protocol="millrace", started_at=time.time())
+        self.tasks = TaskTable()
+        self.versions: dict[str, str] = {}
+        self.types: dict[str, str] = {}
+        self.draining = False
+        self.fenced = True
+        self.caught_up = False
+        self.view: View | None = None
+        self._exactly_once = exactly_once
+        self._put_task_configs = put_task_configs
+        self._wanted: dict[str, list[dict[str, str]]] = {}
+        self._submitting: dict[str, asyncio.Task[None]] = {}
+        self._background: set[asyncio.Task[None]] = set()
+        self._reported: Report | None = None
+        self._report_wake = asyncio.Event()
+        self._reporter: asyncio.Task[None] | None = None
+
+    @property
+    def me(self) -> Owner:
+        """This process as an owner of units."""
+        return Owner(self.worker_id, self.incarnation)
+
+    def start(self) -> None:
+        """Begin to report; does not block."""
+        self._reporter = asyncio.create_task(self._report(), name="member-report")
+
+    async def stop(self) -> None:
+        """End background work."""
+        tasks = [task for task in (self._reporter, *self._submitting.values(), *self._background) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # What the cluster says.
+
+    def see(self, view: View) -> None:
+        """A new view of the group."""
+        self.view = view
+        stats = self.stats
+        stats.rebalances += 1
+        stats.last_rebalance_at = time.time()
+        stats.epoch = view.generation
+        stats.members = len(view.members)
+        stats.leader_name = view.leader.worker_id
+        _log.info("Generation %d of the group: %s; %s leads", view.generation, ", ".join(sorted(view.members)),
+                  view.leader.worker_id)
+        self.leader.see(view)
+        self.reconciler.wake()
+
+    def config_changed(self, change: Change) -> None:
+        """A record of the config topic came."""
+        self.leader.wake()
+        self.reconciler.wake()
+        if change.kind == "restart" and change.restart is not None:
+            self._restart(change.restart)
+        elif change.kind == "logger" and change.level is not None:
+            self._set_level(change.name, change.level)
+        elif change.kind in ("connector", "removed", "tasks", "target_state"):
+            self._settle(change.name)
+            self._submit(change.name)
+
+    def placement_changed(self) -> None:
+        """Records of the placement topic came."""
+        self.stats.placement_version = self.placement.table.epoch
+        self.leader.wake()
+        self.reconciler.wake()
+        self._report_wake.set()
+
+    def _restart(self, request: RestartRequest) -> None:
+        state = self.status.state
+        units = restart_plan(request, state.connector(request.connector), state.tasks(request.connector))
+        mine = [unit for unit in units if self.placement.table.owner(unit) == self.me]
+        for unit in mine:
+            self.put_status(unit, "RESTARTING", self._epoch(unit))
+        self.reconciler.restart(mine)
+
+    def set_level(self, name: str, level: str) -> list[str]:
+        """Set a logger's level in this worker's processes; returns the loggers of this one that changed."""
+        affected = self.loggers.set(name, level)
+        self._spawn(self.pool.tell_all(SetLogLevel(name, level), 5))
+        return affected
+
+    def _set_level(self, name: str, level: str) -> None:
+        try:
+            self.set_level(name, level)
+        except ConfigInvalid as error:
+            _log.warning("The config topic asks for a level of logger %s that can't be set: %s", name, error)
+
+    # What shall run here (reconciler.Listener).
+
+    def wishes(self) -> Mapping[Unit, Wish]:
+        """What shall run here now."""
+        if self.fenced or not self.caught_up:
+            return {}
+        assigned = self.placement.table.assigned_to(self.me)
+        wishes = local_wishes(assigned, self.config.snapshot)
+        self.stats.assigned_connectors = sum(unit.task == INSTANCE for unit in assigned)
+        self.stats.assigned_tasks = len(assigned) - self.stats.assigned_connectors
+        for unit in assigned:
+            if unit not in wishes and unit.task == INSTANCE:
+                self._settle(unit.connector)
+        return wishes
+
+    def unready(self) -> frozenset[Unit]:
+        """Units that must wait for fencing."""
+        if not self._exactly_once:
+            return frozenset()
+        return awaiting_fencing(self.placement.table.assigned_to(self.me), self.config.snapshot)
+
+    def refused(self, unit: Unit, wish: Wish, error: str) -> None:
+        """A host refused to start a unit."""
+        self._count_start(unit, failed=True)
+        self.put_status(unit, "FAILED", wish.epoch, error)
+
+    def stopped(self, unit: Unit, wish: Wish, *, in_time: bool) -> None:
+        """A unit has stopped here."""
+        del in_time
+        if unit.task == INSTANCE:
+            self._wanted.pop(unit.connector, None)
+        if self.wishes().get(unit) is not None:
+            return  # it starts again
+        if unit.task != INSTANCE:
+            self.tasks.forget([TaskId(*unit)])
+        if unit.connector in self.config.snapshot.connectors:
+            if unit.task == INSTANCE and self.config.snapshot.target_state(unit.connector) == "STOPPED":
+                self._settle(unit.connector)
+            elif unit.task == INSTANCE or unit.task < len(self.config.snapshot.task_configs(unit.connector)):
+                self.put_status(unit, "UNASSIGNED", wish.epoch)
+            else:
+                self.status.put(task_status_record(unit.connector, unit.task, None))
+        else:
+            self.forget_status(unit)
+
+    def changed(self) -> None:
+        """What runs here has changed."""
+        self._report_wake.set()
+
+    def _settle(self, name: str) -> None:
+        """The status of a stopped connector's instance, which runs nowhere, is its owner's to write."""
+        unit = Unit(name, INSTANCE)
+        snapshot = self.config.snapshot
+        if (name not in snapshot.connectors or snapshot.target_state(name) != "STOPPED" or unit in self.reconciler.have
+                or self.placement.table.owner(unit) != self.me):
+            return
+        current = self.status.state.connector(name)
+        if current is None or current.state != "STOPPED" or current.worker_id != self.worker_id:
+            self.put_status(unit, "STOPPED", self._epoch(unit))
+
+    # What hosts say (hosts.Events).
+
+    def host_ready(self, host: Host) -> None:
+        """A host can take units."""
+        del host
+        self.reconciler.wake()
+
+    def host_died(self, host: Host, units: frozenset[Unit], culprit: Unit | None, reason: str) -> None:
+        """A host has gone: its units start again by policy, and their status says so."""
+        numbers = self.tasks.hosts.setdefault(host.number, HostNumbers())
+        numbers.up = False
+        numbers.restarts += 1
+        numbers.stuck += host.stuck is not None
+        for unit, again in self.reconciler.host_died(host, units, culprit).items():
+            blame = "" if culprit is None or culprit == unit else f"; {culprit} is to blame"
+            count = self.reconciler.crash_count(unit)
+            tried = f" (crash {count} within ten minutes)" if count else ""
+            if unit.task != INSTANCE:
+                self.tasks.set_state(TaskId(*unit), "RESTARTING" if again else "FAILED")
+            if again:
+                self.put_status(unit, "RESTARTING", self._epoch(unit), f"{reason}{blame}{tried}; it starts again")
+            else:
+                self.put_status(unit, "FAILED", self._epoch(unit), f"{reason}{tried}: this happened too often, it is not "
+                                "started again. Mend the cause, then restart it")
+
+    def stats_came(self, host: Host, event: Stats) -> None:
+        """A host's numbers."""
+        self.tasks.observe(host.number, event, time.monotonic())
+
+    def task_state(self, host: Host, event: TaskState) -> None:
+        """A task's state changed."""
+        self._state(host, Unit(event.id.connector, event.id.task), event.state, event.generation, event.trace)
+
+    def connector_state(self, host: Host, event: ConnectorState) -> None:
+        """A connector instance's state changed."""
+        self._state(host, Unit(event.name, INSTANCE), event.state, event.generation, event.trace)
+
+    def _state(self, host: Host, unit: Unit, state: str, generation: int, trace: str | None) -> None:
+        found = self.reconciler.have.get(unit)
+        if found is None or found.host is not host:
+            return  # of a run that is over
+        if state == "STOPPED":
+            return  # the answer to the stop request tells
+        found.failed = state == "FAILED"
+        if state in ("RUNNING", "PAUSED"):
+            self._count_start(unit, failed=False)
+        elif state == "FAILED":
+            _log.error("%s failed: %s", unit, trace)
+        self.put_status(unit, state, generation, trace)
+
+    def task_configs(self, host: Host, event: TaskConfigs) -> None:
+        """A connector says what its tasks are; the leader writes it down."""
+        found = self.reconciler.have.get(Unit(event.name, INSTANCE))
+        if found is None or found.host is not host:
+            return
+        self._wanted[event.name] = event.configs
+        self._submit(event.name)
+
+    def active_topic(self, event: ActiveTopic) -> None:
+        """A task wrote to a topic for the first time."""
+        name = event.id.connector
+        if event.topic not in self.status.state.topics(name) and name in self.config.snapshot.connectors:
+            self.status.put(topic_status_record(name, event.topic, TopicStatus(event.topic, name, event.id.task,
+                                                                               int(time.time() * 1000))))
+
+    async def read_offsets(self, connector: str) -> list[tuple[bytes, bytes]]:
+        """All saved offsets of a connector, read to the topic's end."""
+        await self.offsets.read_to_end(_OFFSETS_DEADLINE_S)
+        return self.offsets.raw(connector)
+
+    # Statuses.
+
+    def put_status(self, unit: Unit, state: str, generation: int, trace: str | None = None) -> None:
+        """Write a unit's status soon."""
+        config = self.config.snapshot.connectors.get(unit.connector, {})
+        version = self.versions.get(config.get("connector.class", ""))
+        status = Status(state, self.worker_id, generation, trace, version)  # type: ignore[arg-type]  # hosts use these names
+        self.status.put(connector_status_record(unit.connector, status) if unit.task == INSTANCE
+                        else task_status_record(unit.connector, unit.task, status))
+
+    def forget_status(self, unit: Unit) -> None:
+        """Remove a unit's status."""
+        self.status.put(connector_status_record(unit.connector, None) if unit.task == INSTANCE
+                        else task_status_record(unit.connector, unit.task, None))
+
+    def _epoch(self, unit: Unit) -> int:
+        slot = self.placement.table.get(unit)
+        return self.placement.table.epoch if slot is None else slot.epoch
+
+    def _count_start(self, unit: Unit, *, failed: bool) -> None:
+        kind = "connector" if unit.task == INSTANCE else "task"
+        for name in (f"{kind}_startup_attempts", f"{kind}_startup_{'failure' if failed else 'success'}"):
+            setattr(self.stats, name, getattr(self.stats, name) + 1)
+
+    # Task configurations on their way to the leader.
+
+    def _submit(self, name: str) -> None:
+        wanted = self._wanted.get(name)
+        if wanted is None or name in self._submitting or not need_new_configs(wanted, self.config.snapshot, name):
+            return
+        task = self._submitting[name] = asyncio.create_task(self._submit_until_done(name), name=f"task-configs-{name}")
+
+        def done(_: asyncio.Task[None]) -> None:
+            self._submitting.pop(name, None)
+
+        task.add_done_callback(done)
+
+    async def _submit_until_done(self, name: str) -> None:
+        pause = _FIRST_RETRY_S
+        while True:
+            wanted = self._wanted.get(name)
+            if wanted is None or not need_new_configs(wanted, self.config.snapshot, name):
+                return
+            try:
+                await self._send_task_configs(name, wanted)
+                # The leader has written them; they arrive here by the topic.
+                pause = _FIRST_RETRY_S
+            except NotLeader:
+                pass  # there is no leader yet, or it changes
+            except (MillraceError, OSError) as error:
+                _log.warning("Connector %s: its task configurations did not get to the leader, trying again: %s", name, error)
+            await asyncio.sleep(pause)
+            pause = min(_LAST_RETRY_S, pause * 2)
+
+    async def _send_task_configs(self, name: str, wanted: list[dict[str, str]]) -> None:
+        if self.leader.chosen:
+            await self._put_task_configs(name, wanted)
+            return
+        url, key = self.leader.url, self.session_key()
+        if url is None or key is None:
+            raise NotLeader(url)
+        await self.client.send_signed("POST", url, f"/connectors/{quote(name, safe='')}/tasks", orjson.dumps(wanted), key)
+
+    def session_key(self) -> SessionKey | None:
+        """The key that requests between workers are signed with."""
+        found = self.config.snapshot.session_key
+        return None if found is None else SessionKey(found.key, found.algorithm)
+
+    def owner_url(self, unit: Unit) -> str | None:
+        """REST address of the worker that runs a unit, or None if none does."""
+        owner = self.placement.table.owner(unit)
+        member = None if owner is None or self.view is None else self.view.members.get(owner.worker)
+        return None if member is None else member.url
+
+    # This worker's report to the leader.
+
+    async def _report(self) -> None:
+        while True:
+            await self._report_wake.wait()
+            self._report_wake.clear()
+            report = self._due_report()
+            if report is None:
+                continue
+            key, value = report_record(self.worker_id, report)
+            try:
+                await self.placement.log.send(key, value, 10)
+                self._reported = report
+            except MillraceError as error:
+                _log.warning("This worker's report did not get to Kafka, trying again: %s", error)
+                await asyncio.sleep(1)
+                self._report_wake.set()
+
+    def _due_report(self) -> Report | None:
+        """What to tell the leader, or None if it waits for nothing from here, or knows."""
+        table = self.placement.table
+        revoked = [slot.epoch for slots in table.slots.values() for slot in slots.values()
+                   if slot.revoked and slot.owner == self.me]
+        if not revoked:
+            return None
+        stopping = still_held(table.assigned_to(self.me), self.reconciler.have)
+        last = self._reported
+        if last is not None and last.stopping == stopping and last.seen >= max(revoked):
+            return None
+        return Report(self.incarnation, table.epoch, stopping)
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+

@@ -1,0 +1,319 @@
+"""What runs here is made what shall run here.
+
+``plan`` is pure: it compares wishes with what is there. ``Reconciler`` carries the steps out by messages to task hosts, each unit
+on its own: nothing waits for another unit's slow stop. It is driven by levels, not by edges: whatever happens calls
+``wake``, and everything is looked at again.
+"""
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal, Protocol
+
+from worker.control.placement import INSTANCE, Unit
+from worker.pipe import PipeClosed
+from worker.protocol import PauseTask, RemoteError, StartConnector, StartTask, StopConnector, StopTask, TaskId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from worker.control.hosts import Host, HostPool
+
+_log = logging.getLogger(__name__)
+_ACCEPT_DEADLINE_S: Final = 15.0
+#: Crashes further back than this are forgotten.
+_CRASH_WINDOW_S: Final = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How a unit shall run.
+
+    Attributes:
+        connector_config: the connector's configuration that its tasks were made from.
+        config: the task's own, or None for a connector's instance.
+        epoch: the placement's epoch.
+        paused: whether it shall be paused.
+    """
+
+    connector_config: Mapping[str, str]
+    config: Mapping[str, str] | None
+    epoch: int
+    paused: bool = False
+
+    def same_run(self, other: Wish) -> bool:
+        """Whether a unit that runs by ``other`` need not be restarted to run by this wish."""
+        return ((self.connector_config is other.connector_config or self.connector_config == other.connector_config)
+                and (self.config is other.config or self.config == other.config)
+                # An instance has no message for it: it is made anew.
+                and (self.config is not None or self.paused == other.paused))
+
+
+@dataclass(slots=True)
+class Have:
+    """A unit that a host has been given.
+
+    Attributes:
+        wish: what it was started by.
+        host: where it runs.
+        busy: a message about it is under way.
+        failed: it ended with an error and waits to be restarted.
+        restart: someone asked for a restart.
+    """
+
+    wish: Wish
+    host: Host
+    paused: bool = False
+    busy: bool = True
+    failed: bool = False
+    restart: bool = False
+
+
+Step = tuple[Literal["start", "stop", "pause", "resume"], Unit]
+
+
+def plan(wishes: Mapping[Unit, Wish], have: Mapping[Unit, Have], blocked: frozenset[Unit] = frozenset()) -> list[Step]:
+    """The steps that can be taken now.
+
+    Args:
+        wishes: what shall run here.
+        have: what does.
+        blocked: units that must not be started yet (a back-off, fencing).
+    """
+    steps: list[Step] = []
+    for unit, found in have.items():
+        if found.busy:
+            continue
+        wish = wishes.get(unit)
+        if wish is None or found.restart or not wish.same_run(found.wish):
+            steps.append(("stop", unit))
+        elif wish.paused != found.paused and not found.failed:
+            steps.append(("pause" if wish.paused else "resume", unit))
+    steps.extend(("start", unit) for unit in wishes if unit not in have and unit not in blocked)
+    # Instances first: they may change the tasks.
+    steps.sort(key=lambda step: (step[0] != "stop", step[1].task != INSTANCE))
+    return steps
+
+
+@dataclass(slots=True)
+class Crashes:
+    """A unit's history of hosts that died under it."""
+
+    times: list[float] = field(default_factory=list)
+    not_before: float = 0.0
+
+
+class Listener(Protocol):
+    """What the reconciler tells; none of these may block."""
+
+    def wishes(self) -> Mapping[Unit, Wish]:
+        """What shall run here now."""
+
+    def unready(self) -> frozenset[Unit]:
+        """Units that may not be started yet for reasons of the cluster's."""
+
+    def refused(self, unit: Unit, wish: Wish, error: str) -> None:
+        """A host refused to start the unit."""
+
+    def stopped(self, unit: Unit, wish: Wish, *, in_time: bool) -> None:
+        """A unit has stopped."""
+
+    def changed(self) -> None:
+        """What runs here has changed."""
+
+
+class Reconciler:
+    """Starts, stops, pauses and resumes units in the hosts of this worker.
+
+    Args:
+        pool: the hosts.
+        listener: who is asked and told.
+        stop_s: how long a unit may take to stop.
+        backoff_s: first and longest pause before a unit starts again whose host died.
+        crash_limit: so many crashes within ten minutes make it fail.
+    """
+
+    def __init__(self, pool: HostPool, listener: Listener, *, stop_s: float, backoff_s: tuple[float, float],
+                 crash_limit: int) -> None:
+        self._pool = pool
+        self._listener = listener
+        self._stop_s = stop_s
+        self._backoff_s = backoff_s
+        self._crash_limit = crash_limit
+        self.have: dict[Unit, Have] = {}
+        self._crashes: dict[Unit, Crashes] = {}
+        #: Units that crashed too often, with the wish they did so under.
+        self._given_up: dict[Unit, Wish] = {}
+        self._wake = asyncio.Event()
+        self._loop: asyncio.Task[None] | None = None
+        self._steps: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Begin; does not block."""
+        self._loop = asyncio.create_task(self._run(), name="reconciler")
+
+    async def stop(self) -> None:
+        """Stop reconciling; what runs goes on."""
+        tasks = [task for task in (self._loop, *self._steps) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def wake(self) -> None:
+        """Something has changed."""
+        self._wake.set()
+
+    def restart(self, units: Iterable[Unit]) -> None:
+        """Restart what of ``units`` runs here; forgets crashes, so that what was given up starts again."""
+        for unit in units:
+            self._crashes.pop(unit, None)
+            self._given_up.pop(unit, None)
+            if unit in self.have:
+                self.have[unit].restart = True
+        self.wake()
+
+    def failed(self, unit: Unit) -> None:
+        """The unit ended with an error."""
+        if unit in self.have:
+            self.have[unit].failed = True
+
+    def host_died(self, host: Host, units: frozenset[Unit], culprit: Unit | None) -> dict[Unit, bool]:
+        """Forget what ran in a host; returns for each unit that was to run on whether it will be started again."""
+        now = time.monotonic()
+        again: dict[Unit, bool] = {}
+        for unit in units:
+            found = self.have.get(unit)
+            if found is None or found.host is not host:
+                continue
+            del self.have[unit]
+            if unit == culprit:
+                crashes = self._crashes.setdefault(unit, Crashes())
+                crashes.times = [at for at in crashes.times if now - at < _CRASH_WINDOW_S] + [now]
+                first, longest = self._backoff_s
+                crashes.not_before = now + min(longest, first * 2 ** (len(crashes.times) - 1))
+                if len(crashes.times) >= self._crash_limit:
+                    self._given_up[unit] = found.wish
+            again[unit] = unit not in self._given_up
+        self._listener.changed()
+        self.wake()
+        return again
+
+    def crash_count(self, unit: Unit) -> int:
+        """How often a host died under the unit within the last ten minutes."""
+        found = self._crashes.get(unit)
+        return 0 if found is None else len(found.times)
+
+    def waiting(self, unit: Unit) -> str | None:
+        """Why a unit that shall run here is not started, as far as this worker is the cause."""
+        if unit in self._given_up:
+            return f"task hosts died under it {self.crash_count(unit)} times; restart it when the cause is mended"
+        found = self._crashes.get(unit)
+        if found is not None and found.not_before > time.monotonic():
+            return f"its task host died; it starts again in {found.not_before - time.monotonic():.1f} s"
+        return None
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            wishes = self._listener.wishes()
+            for unit in [unit for unit, wish in self._given_up.items()
+                         if unit not in wishes or not wishes[unit].same_run(wish)]:
+                del self._given_up[unit]
+                self._crashes.pop(unit, None)
+            for kind, unit in plan(wishes, self.have, self._blocked(wishes) | self._listener.unready()):
+                if kind == "start":
+                    self._start(unit, wishes[unit])
+                elif kind == "stop":
+                    self.have[unit].busy = True
+                    self._step(self._stop(unit, self.have[unit]))
+                else:
+                    self.have[unit].busy = True
+                    self._step(self._pause(unit, self.have[unit], wishes[unit]))
+
+    def _blocked(self, wishes: Mapping[Unit, Wish]) -> frozenset[Unit]:
+        now = time.monotonic()
+        waiting = {unit: crashes.not_before for unit, crashes in self._crashes.items()
+                   if unit in wishes and crashes.not_before > now}
+        if waiting:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = asyncio.get_running_loop().call_later(min(waiting.values()) - now, self.wake)
+        return frozenset(waiting) | frozenset(self._given_up)
+
+    def _step(self, work: asyncio._CoroutineLike[None]) -> None:
+        task = asyncio.create_task(work)
+        self._steps.add(task)
+        task.add_done_callback(self._steps.discard)
+
+    def _start(self, unit: Unit, wish: Wish) -> None:
+        host = self._pool.least_loaded()
+        if host is None:
+            return  # host_ready wakes
+        found = self.have[unit] = Have(wish, host, paused=wish.paused)
+        host.units.add(unit)
+        self._listener.changed()
+        self._step(self._started(unit, found))
+
+    async def _started(self, unit: Unit, found: Have) -> None:
+        wish = found.wish
+        if wish.config is None:
+            message: StartConnector | StartTask = StartConnector(unit.connector, dict(wish.connector_config), wish.epoch,
+                                                                 wish.paused)
+        else:
+            message = StartTask(TaskId(*unit), dict(wish.connector_config), dict(wish.config), wish.epoch, wish.paused)
+        try:
+            await found.host.request(message, _ACCEPT_DEADLINE_S)
+        except PipeClosed:
+            return  # the host's end is reported by itself
+        except TimeoutError:
+            # It may have been accepted: only the host's end, or its stop, tells for sure.
+            _log.error("Task host %d did not accept %s within %g s", found.host.number, unit, _ACCEPT_DEADLINE_S)
+        except RemoteError as error:
+            if self.have.get(unit) is found:
+                found.failed = True
+                self._listener.refused(unit, wish, f"{error.kind}: {error}")
+        found.busy = False
+        self.wake()
+
+    async def _stop(self, unit: Unit, found: Have) -> None:
+        in_time = True
+        message = StopConnector(unit.connector, self._stop_s) if unit.task == INSTANCE else StopTask(TaskId(*unit), self._stop_s)
+        try:
+            in_time = await found.host.request(message, self._stop_s + 5)
+        except PipeClosed:
+            return
+        except TimeoutError:
+            # The host does not answer: its watch kills it, which ends the unit too.
+            found.busy = False
+            await asyncio.sleep(1)
+            self.wake()
+            return
+        except RemoteError as error:
+            _log.warning("%s: its task host had nothing to stop: %s", unit, error)
+        if self.have.get(unit) is not found:
+            return
+        del self.have[unit]
+        found.host.units.discard(unit)
+        if not in_time:
+            _log.error("%s did not stop within %g s and was abandoned", unit, self._stop_s)
+        self._listener.stopped(unit, found.wish, in_time=in_time)
+        self._listener.changed()
+        self.wake()
+
+    async def _pause(self, unit: Unit, found: Have, wish: Wish) -> None:
+        try:
+            await found.host.request(PauseTask(TaskId(*unit), wish.paused), _ACCEPT_DEADLINE_S)
+            found.paused = wish.paused
+        except PipeClosed:
+            return
+        except (TimeoutError, RemoteError) as error:
+            _log.warning("%s could not be %s: %r; trying again", unit, "paused" if wish.paused else "resumed", error)
+            await asyncio.sleep(1)
+        found.busy = False
+        self.wake()

@@ -1,0 +1,176 @@
+"""The cluster's shared state as this worker sees it: config, placement and status topics folded in memory and followed.
+
+All writes that decide something go through the leader (``worker.control.leader``); status records and this worker's own report
+are written here.
+"""
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from connectors.errors import MillraceError, Retriable
+from offsets.cluster import Change, ClusterSnapshot, ClusterState
+from offsets.log import CompactedLog
+from offsets.status import StatusState
+from worker.control.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from offsets.fetch import Record
+    from offsets.records import Pair
+
+_log = logging.getLogger(__name__)
+#: Statuses that wait to be written; beyond it the oldest of the same key has long been replaced anyway.
+_RETRY_S = 1.0
+
+
+class Applied:
+    """Lets a writer wait until what it wrote has been folded in here."""
+
+    def __init__(self) -> None:
+        self._next = 0
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+
+    def reached(self, following: int) -> None:
+        """Everything before offset ``following`` has been folded in."""
+        self._next = max(self._next, following)
+        still = []
+        for offset, waiter in self._waiters:
+            if waiter.done():
+                continue
+            if offset < self._next:
+                waiter.set_result(None)
+            else:
+                still.append((offset, waiter))
+        self._waiters = still
+
+    async def wait(self, offset: int, deadline_s: float) -> None:
+        """Wait until the record at ``offset`` has been folded in.
+
+        Raises:
+            TimeoutError: not within ``deadline_s``.
+        """
+        if offset < self._next:
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append((offset, waiter))
+        async with asyncio.timeout(deadline_s):
+            await waiter
+
+
+class ConfigStore:
+    """The config topic, folded."""
+
+    def __init__(self, topic: str, client: Mapping[str, Any], on_change: Callable[[Change], None]) -> None:
+        self._state = ClusterState()
+        self._on_change = on_change
+        self.applied = Applied()
+        #: Changes before this is set come from the past: restart requests among them have been dealt with.
+        self.live = False
+        self.log = CompactedLog(topic, client, self._sink)
+
+    @property
+    def snapshot(self) -> ClusterSnapshot:
+        """The state now; immutable."""
+        return self._state.snapshot()
+
+    @property
+    def unreadable(self) -> int:
+        """How many records made no sense."""
+        return self._state.unreadable.count
+
+    def _sink(self, partition: int, records: Iterable[Record]) -> None:
+        del partition
+        for record in records:
+            change = self._state.apply(record.offset, record.key, record.value)
+            if change is not None and self.live:
+                self._on_change(change)
+            self.applied.reached(record.offset + 1)
+
+
+class PlacementStore:
+    """The placement topic, folded."""
+
+    def __init__(self, topic: str, client: Mapping[str, Any], on_change: Callable[[], None]) -> None:
+        self.table = Table()
+        self._on_change = on_change
+        self.applied = Applied()
+        self.log = CompactedLog(topic, client, self._sink)
+
+    def _sink(self, partition: int, records: Iterable[Record]) -> None:
+        del partition
+        for record in records:
+            self.table.apply(record.key, record.value)
+            self.applied.reached(record.offset + 1)
+        self._on_change()
+
+
+class StatusStore:
+    """The status topic, folded; writes are queued, so that no caller waits for Kafka. The last write of a key wins."""
+
+    def __init__(self, topic: str, client: Mapping[str, Any], producer: Mapping[str, Any]) -> None:
+        self.state = StatusState()
+        self.log = CompactedLog(topic, client, self._sink, producer=producer)
+        self._queue: dict[bytes, bytes | None] = {}
+        self._wake = asyncio.Event()
+        self._writer: asyncio.Task[None] | None = None
+
+    async def start(self, deadline_s: float) -> None:
+        """Read the topic to its end, follow it, and begin to write.
+
+        Raises:
+            Retriable: not within ``deadline_s``.
+        """
+        await self.log.start(deadline_s)
+        self._writer = asyncio.create_task(self._write(), name="status-writer")
+
+    async def stop(self, deadline_s: float = 3.0) -> None:
+        """Write what is queued if Kafka answers within the deadline, and stop."""
+        if self._writer is not None:
+            try:
+                async with asyncio.timeout(deadline_s):
+                    while self._queue:
+                        await asyncio.sleep(0.01)
+            except TimeoutError:
+                _log.warning("%d statuses could not be written before the stop", len(self._queue))
+            self._writer.cancel()
+            await asyncio.gather(self._writer, return_exceptions=True)
+        await self.log.stop()
+
+    def put(self, pair: Pair) -> None:
+        """Write a status record soon. Visible in ``state`` at once: this worker's own answers must not lag behind it."""
+        key, value = pair
+        self._queue.pop(key, None)
+        self._queue[key] = value
+        self.state.apply(key, value)
+        self._wake.set()
+
+    async def _write(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            batch = dict(self._queue)
+            if not batch:
+                continue
+            try:
+                await self.log.send_all(batch.items(), 15)
+            except MillraceError as error:
+                level = logging.WARNING if isinstance(error, Retriable) else logging.ERROR
+                _log.log(level, "Statuses were not written, trying again: %s", error)
+                await asyncio.sleep(_RETRY_S)
+                self._wake.set()
+                continue
+            for key, value in batch.items():
+                # A later status of the same key stays in the queue.
+                if key in self._queue and self._queue[key] is value:
+                    del self._queue[key]
+
+    def _sink(self, partition: int, records: Iterable[Record]) -> None:
+        del partition
+        for record in records:
+            key = record.key
+            # What is about to be written is newer than what comes back.
+            if key is None or key not in self._queue:
+                self.state.apply(key, record.value)

@@ -1,0 +1,104 @@
+"""JsonConverter: JSON with or without the schema beside each value, byte for byte as Kafka 4.1's writes it."""
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import orjson
+
+from connectors.errors import Skippable
+from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, at_least, one_of
+from connectors.schema import DECIMAL, Schema
+from worker.converters.base import TYPE_OPTION, Converter, Encode, HeaderConverter, SchemaCache
+from worker.converters.json_compile import compile_encoder
+from worker.converters.json_read import Read, parse, read_schema, reader, schemaless
+from worker.converters.json_text import JsonSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_ENVELOPE: Final = {"schema", "payload"}
+_DECIMAL_NAME: Final = DECIMAL.encode()
+
+_GROUP_SCHEMAS: Final = "Schemas"
+_GROUP_SERIALIZATION: Final = "Serialization"
+
+JSON_OPTIONS: Final = ConfigDef([
+    TYPE_OPTION,
+    ConfigKey(name="schemas.enable", type=ConfigType.BOOLEAN,
+              doc='Write the schema into each key or value, as {"schema": ..., "payload": ...}. Messages become several '
+              "times larger, and whatever reads them needs nothing else to know their types.",
+              default=True, importance=Importance.HIGH, group=_GROUP_SCHEMAS),
+    ConfigKey(name="schemas.cache.size", type=ConfigType.INT,
+              doc="How many schemas the converter keeps compiled.",
+              default=1000, validator=at_least(1), importance=Importance.HIGH, group=_GROUP_SCHEMAS, unit="schemas"),
+    ConfigKey(name="decimal.format", type=ConfigType.STRING,
+              doc="How decimals are written: BASE64 (the unscaled number's bytes, exact for every reader that knows the scale) "
+              "or NUMERIC (a JSON number; readers that parse numbers as doubles lose digits).",
+              default="BASE64", validator=one_of("BASE64", "NUMERIC", ignore_case=True), importance=Importance.LOW,
+              group=_GROUP_SERIALIZATION, example="NUMERIC"),
+    ConfigKey(name="replace.null.with.default", type=ConfigType.BOOLEAN,
+              doc="Write a field's default where its value is null. With false, null stays null.",
+              default=True, importance=Importance.LOW, group=_GROUP_SERIALIZATION),
+])
+
+
+class JsonConverter(Converter, HeaderConverter):
+    """``org.apache.kafka.connect.json.JsonConverter``."""
+
+    config_def: ClassVar[ConfigDef] = JSON_OPTIONS
+
+    def __init__(self, config: Mapping[str, str], *, is_key: bool = False) -> None:
+        del is_key  # keys and values are written alike
+        parsed = JSON_OPTIONS.parse(config)
+        self._envelope: bool = parsed["schemas.enable"]
+        self._settings = JsonSettings(numeric_decimals=str(parsed["decimal.format"]).upper() == "NUMERIC",
+                                      replace_null=parsed["replace.null.with.default"])
+        self._size: int = parsed["schemas.cache.size"]
+        self._encoders = SchemaCache(self._size, lambda _, schema: self._compile(schema))
+        self._schemaless = self._compile(None)
+        self._readers: OrderedDict[bytes, tuple[Schema | None, Read]] = OrderedDict()
+
+    def _compile(self, schema: Schema | None) -> Encode:
+        return compile_encoder(schema, self._settings, envelope=self._envelope)
+
+    def encoder(self, topic: str, schema: Schema | None) -> Encode:
+        """The function that writes values of ``schema``; the topic makes no difference."""
+        del topic
+        return self._schemaless if schema is None else self._encoders.get("", schema)
+
+    def to_connect(self, topic: str, data: bytes | None) -> tuple[Schema | None, Any]:
+        """The schema and value in ``data``; (None, None) for a tombstone."""
+        del topic
+        if data is None:
+            return None, None
+        if not self._envelope:
+            return None, schemaless(parse(data))
+        message = parse(data, exact=_DECIMAL_NAME in data)
+        if not isinstance(message, dict) or message.keys() != _ENVELOPE:
+            raise Skippable('JsonConverter with schemas.enable requires "schema" and "payload" fields and may not contain '
+                            "additional fields. If you are trying to deserialize plain JSON data, set schemas.enable=false in "
+                            "your converter configuration.")
+        schema, read = self._reader(message["schema"])
+        return schema, read(message["payload"])
+
+    def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: Any) -> bytes | None:
+        """A header's value, written as any other value."""
+        del key
+        return self.encoder(topic, schema)(value)
+
+    def to_connect_header(self, topic: str, key: str, data: bytes | None) -> tuple[Schema | None, Any]:
+        """A header's value, read as any other value."""
+        del key
+        return self.to_connect(topic, data)
+
+    def _reader(self, description: Any) -> tuple[Schema | None, Read]:
+        key = orjson.dumps(description, default=str)
+        entry = self._readers.get(key)
+        if entry is None:
+            schema = read_schema(description, replace_null=self._settings.replace_null)
+            entry = (schema, reader(schema, replace_null=self._settings.replace_null))
+            if len(self._readers) >= self._size:
+                self._readers.popitem(last=False)
+            self._readers[key] = entry
+        return entry

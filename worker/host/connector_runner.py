@@ -1,0 +1,207 @@
+"""A connector's own instance in a host: it splits the work into task configurations."""
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.errors import ConfigInvalid, Fatal, Retriable
+from connectors.options import ConfigDef, ConfigKey, ConfigType
+from worker.host.errors import backoff
+from worker.host.options import CONNECTOR
+from worker.host.plan import check_exactly_once
+from worker.host.task_runner import masked_trace
+from worker.logs import connector_logger, set_context
+from worker.protocol import ConnectorState, TaskConfigs
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from connectors.api import OffsetReader, SourceConnector
+    from connectors.options import Config
+    from worker.host.saved import SavedOffsets
+    from worker.plugins import PluginRegistry
+from worker.protocol import Message, StartConnector
+
+log = logging.getLogger(__name__)
+
+#: Seconds that a connector may take to split its work; beyond it the connector fails.
+TASK_CONFIGS_DEADLINE_S: Final = 90.0
+
+_LIMITS: Final = ConfigDef([
+    ConfigKey(name="tasks.max", type=ConfigType.INT, doc="See the worker's source connector options.", default=1),
+    ConfigKey(name="tasks.max.enforce", type=ConfigType.BOOLEAN, doc="See the worker's source connector options.",
+              default=True),
+])
+
+
+@dataclass(slots=True)
+class _Context:
+    """The ``ConnectorContext`` of an instance."""
+
+    connector: str
+    config: Config
+    offsets: OffsetReader
+    log: logging.LoggerAdapter[logging.Logger]
+    _ask: Callable[[], None]
+    _fail: Callable[[Exception], None]
+
+    def request_task_reconfiguration(self) -> None:
+        """Ask for a new call of ``task_configs``."""
+        self._ask()
+
+    def fail(self, error: Exception) -> None:
+        """The connector can't go on."""
+        self._fail(error)
+
+
+def limited(name: str, configs: list[dict[str, str]], config: Mapping[str, str]) -> list[dict[str, str]]:
+    """Task configurations as far as ``tasks.max`` allows.
+
+    Raises:
+        Fatal: there are more, and ``tasks.max.enforce`` is on (KIP-1004).
+    """
+    limits = _LIMITS.parse(config)
+    most: int = limits["tasks.max"]
+    if len(configs) > most:
+        text = (f"The connector {name} has generated {len(configs)} tasks, which is greater than {most}, the maximum number of "
+                "tasks it is configured to create")
+        if limits["tasks.max.enforce"]:
+            raise Fatal(f"{text}. Raise tasks.max, or set tasks.max.enforce=false to let it")
+        log.warning("%s; tasks.max.enforce=false lets it", text)
+    return configs
+
+
+class ConnectorRunner:
+    """Runs one connector instance until it is stopped.
+
+    Args:
+        start: the message that asks for it.
+        resolve: resolves references in the configuration.
+        plugins: finds its class.
+        offsets: its saved offsets.
+        worker: the worker's properties, resolved.
+        event: sends an event to the control process.
+        scrub: takes secrets out of a text.
+        deadline_s: seconds for ``task_configs``.
+    """
+
+    def __init__(self, start: StartConnector, resolve: Callable[[Mapping[str, str]], Awaitable[dict[str, str]]],
+                 plugins: PluginRegistry, offsets: SavedOffsets, worker: Mapping[str, str], event: Callable[[Message], None],
+                 scrub: Callable[[str], str], deadline_s: float = TASK_CONFIGS_DEADLINE_S) -> None:
+        self.name = start.name
+        self._start = start
+        self._resolve = resolve
+        self._plugins = plugins
+        self._offsets = offsets
+        self._worker = worker
+        self._event = event
+        self._scrub = scrub
+        self._deadline_s = deadline_s
+        self._asked = asyncio.Event()
+        self._failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+        self._runner: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin; does not block."""
+        self._runner = asyncio.create_task(self._run(), name=f"{self.name}|connector")
+
+    async def stop(self, deadline_s: float) -> bool:
+        """Stop; True if it ended within ``deadline_s`` seconds, False if it was abandoned."""
+        runner = self._runner
+        if runner is None:
+            return True
+        if not runner.done():
+            runner.cancel()
+            await asyncio.wait({runner}, timeout=deadline_s)
+        if not runner.done():
+            log.error("connector %s did not stop within %.1f s and is abandoned", self.name, deadline_s)
+        self._report("STOPPED")
+        return runner.done()
+
+    def _report(self, state: str, trace: str | None = None) -> None:
+        self._event(ConnectorState(self.name, state, self._start.generation, trace))
+
+    async def _run(self) -> None:
+        connector: SourceConnector | None = None
+        set_context(self.name)
+        try:
+            config = await self._resolve(self._start.config)
+            cls = self._plugins.connector(config.get("connector.class", ""))
+            parsed = cls.config_def.parse(config)
+            check_exactly_once(cls, parsed, CONNECTOR.parse(config), self._worker)
+            await self._load_offsets()
+            adapter = connector_logger(f"{cls.__module__}.{cls.__qualname__}", self.name)
+            connector = cls(_Context(self.name, parsed, self._offsets, adapter, self._asked.set, self._fail))
+            await connector.start()
+            self._report("PAUSED" if self._start.paused else "RUNNING")
+            if not self._start.paused:
+                self._asked.set()
+            await self._serve(connector, config)
+        except Exception as error:  # noqa: BLE001 - whatever it is fails the connector, and nothing else
+            trace = masked_trace(error, self._scrub)
+            log.error("connector %s failed\n%s", self.name, trace)  # noqa: TRY400 - the trace is masked
+            self._report("FAILED", trace)
+        finally:
+            if connector is not None:
+                try:
+                    await connector.stop()
+                except Exception:
+                    log.exception("connector %s failed while it was stopped", self.name)
+
+    async def _load_offsets(self) -> None:
+        for pause in backoff():
+            try:
+                await self._offsets.load()
+            except Retriable as error:
+                log.warning("connector %s: %s, trying again in %.1f s", self.name, error, pause)
+                await asyncio.sleep(pause)
+            else:
+                return
+
+    def _fail(self, error: Exception) -> None:
+        if not self._failed.done():
+            self._failed.set_result(error)
+
+    async def _serve(self, connector: SourceConnector, config: Mapping[str, str]) -> None:
+        most = int(config.get("tasks.max", "1"))
+        pauses = backoff()
+        while True:
+            asked = asyncio.ensure_future(self._asked.wait())
+            try:
+                waits: set[asyncio.Future[Any]] = {asked, self._failed}
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                asked.cancel()
+            if self._failed.done():
+                raise self._failed.result()
+            self._asked.clear()
+            if self._start.paused:
+                continue
+            try:
+                async with asyncio.timeout(self._deadline_s):
+                    configs = await connector.task_configs(most)
+            except TimeoutError as error:
+                raise Fatal(f"connector {self.name} did not split its work within {self._deadline_s:.0f} s") from error
+            except Retriable as error:
+                pause = next(pauses)
+                log.warning("connector %s: no task configurations now (%s), trying again in %.1f s", self.name, error, pause)
+                await asyncio.sleep(pause)
+                self._asked.set()
+                continue
+            pauses = backoff()
+            checked = limited(self.name, [as_text(item) for item in configs], config)
+            self._event(TaskConfigs(self.name, checked, self._start.generation))
+
+
+def as_text(config: Mapping[str, object]) -> dict[str, str]:
+    """A task configuration with string values.
+
+    Raises:
+        ConfigInvalid: a value is no string.
+    """
+    for name, value in config.items():
+        if not isinstance(value, str):
+            raise ConfigInvalid(f"task configuration {name} is a {type(value).__name__}, not a string")
+    return {name: str(value) for name, value in config.items()}

@@ -1,0 +1,152 @@
+"""One run of a task, exactly once (KIP-618): records and offsets in the same Kafka transaction.
+
+The producer is made, and older ones with its transactional id are thereby fenced, before the offsets are read. A transaction
+that can't be committed is dropped with its producer, and the source starts again from the last committed position.
+"""
+from __future__ import annotations
+
+import asyncio
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from connectors.errors import MillraceError
+from worker.host.commits import Ledger
+from worker.host.errors import backoff
+from worker.host.producer import TransactionLost
+from worker.host.saved import write_pairs
+from worker.host.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from connectors.api import Batch
+
+
+class TransactionalSession(Session):
+    """A session inside transactions; see ``Session`` for its arguments and the calls of the task runner."""
+
+    _open = False
+    #: Whether the open transaction holds whole batches only.
+    _whole = True
+    _rows = 0
+    _seen = 0
+    _pauses: Iterator[float] | None = None
+
+    # Begin and end.
+
+    async def open(self) -> None:
+        """Fence older instances, then read the offsets they have committed."""
+        await self._ensure_offsets_topic()
+        await self._start_producer()
+        await self.persist(self.plan.offsets.load)
+
+    async def recover(self, error: Exception) -> None:
+        """After a lost transaction: a new producer, which aborts what the old one left open, and the committed offsets."""
+        if not isinstance(error, TransactionLost):
+            raise error
+        if self.stats.transactions > self._seen or self._pauses is None:
+            self._pauses = backoff(last_s=self.plan.options["errors.retry.delay.max.ms"] / 1000)
+        self._seen = self.stats.transactions
+        pause = next(self._pauses)
+        self.stats.retries += 1
+        self.plan.log.warning("%s: %s; the task goes on from the last committed transaction in %.1f s", self._name, error,
+                              pause)
+        if self.producer is not None:
+            await self.producer.close()
+        await asyncio.sleep(pause)
+        async with self._committing:
+            self._open = False
+            self._whole = True
+            self.ledger = Ledger(self._acknowledged)
+            self._failed = asyncio.get_running_loop().create_future()
+            await self._start_producer()
+            await self.persist(self.plan.offsets.load)
+
+    async def last_commit(self) -> None:
+        """Commit the open transaction, unless it is not whole or only the connector may end it: then it is dropped."""
+        if not self._open or self._failed.done() or self.producer is None:
+            return
+        if self.plan.boundary == "connector" or not self._whole:
+            await self.producer.abort()
+        else:
+            await self.commit()
+
+    async def settle(self) -> None:
+        """Between two generators: what is open is committed, or dropped where the source begins its transaction anew."""
+        if self.plan.boundary != "connector":
+            await self.commit()
+            return
+        if self._open:
+            await self.kafka.drain()
+            await self.kafka.abort()
+            self._open = False
+        self.ledger = Ledger(self._acknowledged)
+
+    # Transactions.
+
+    async def handle(self, batch: Batch) -> None:
+        """Take a batch through to Kafka and end the transaction where it has to end."""
+        async with self._committing:
+            self._check()
+            self._whole = False
+            await self._begin()
+            await super().handle(batch)
+            self._whole = True
+            boundary = self.plan.boundary
+            if boundary == "poll" or (boundary == "connector" and batch.transaction == "commit"):
+                await self._end()
+            elif boundary == "connector" and batch.transaction == "abort":
+                await self.kafka.drain()
+                await self.kafka.abort()
+                self._open = False
+                await self._begin()
+                await self._end()
+
+    async def _begin(self) -> None:
+        if not self._open:
+            await self.kafka.begin()
+            self._open = True
+            self._rows = self.kafka.acked_rows
+
+    async def commit_regularly(self) -> None:
+        """With ``transaction.boundary=interval``, commit at each interval."""
+        if self.plan.boundary != "interval":
+            return
+        while True:
+            await asyncio.sleep(self.plan.transaction_interval_s)
+            try:
+                await self.commit()
+            except MillraceError as error:
+                self.fail(error)
+
+    async def commit(self) -> None:
+        """Commit the open transaction, if there is one."""
+        async with self._committing:
+            if self._open:
+                await self._end()
+
+    async def _end(self) -> None:
+        """Write the offsets of all that was delivered, and commit."""
+        producer = self.kafka
+        began = perf_counter()
+        try:
+            await producer.drain()
+            offsets = self.ledger.take()
+            pairs = self.plan.offsets.pairs(offsets)
+            rows = producer.acked_rows - self._rows
+            if pairs:
+                await write_pairs(producer, self.plan.own_offsets_topic or self.plan.offsets_topic, pairs)
+            await producer.commit()
+        except MillraceError:
+            self.stats.commit_failures += 1
+            raise
+        self._open = False
+        stats = self.stats
+        stats.transactions += 1
+        stats.transaction_records += rows
+        stats.transaction_size_min = min(stats.transaction_size_min, rows) if stats.transactions > 1 else rows
+        stats.transaction_size_max = max(stats.transaction_size_max, rows)
+        if pairs and self.plan.own_offsets_topic is not None:
+            # The worker's topic is a copy then: it may lag behind, and is corrected by the next commit.
+            await self.plan.offset_writer.write(pairs)
+        await self.committed(offsets, perf_counter() - began)

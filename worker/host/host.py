@@ -1,0 +1,257 @@
+"""A task host: carries out what the control process asks, wherever it runs (``main`` makes a process of it)."""
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import resource
+import time
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import orjson
+
+from connectors.errors import ConfigInvalid, Fatal
+from worker import kafka_clients
+from worker.host.connector_runner import ConnectorRunner
+from worker.host.options import WORKER
+from worker.host.plan import Plan, make_plan
+from worker.host.routes import ProducerSettings
+from worker.host.saved import OffsetWriter, SavedOffsets
+from worker.host.task_runner import TaskRunner
+from worker.logs import LoggerRegistry, set_context
+from worker.plugins import PluginRegistry
+from worker.protocol import (
+    ActiveTopic,
+    AlterOffsets,
+    Init,
+    ListPlugins,
+    PauseTask,
+    Ping,
+    PluginConfig,
+    SetLogLevel,
+    StartConnector,
+    StartTask,
+    Stats,
+    StopConnector,
+    StopTask,
+    TaskId,
+    Validate,
+)
+from worker.secrets.masking import SecretMasker
+from worker.secrets.providers import ConfigTransformer, build_providers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from worker.protocol import Message, ToHost
+
+log = logging.getLogger(__name__)
+
+_STATS_S: Final = 1.0
+_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+#: Outstanding offsets of one host; far more than its tasks can have, since each commits once at a time.
+_OFFSET_ROWS: Final = 1_000_000
+
+
+class Channel(Protocol):
+    """The way to the control process; ``worker.pipe.Peer`` is one."""
+
+    async def request(self, message: Message, deadline_s: float) -> Any:
+        """Ask and wait for the answer."""
+
+    def event(self, message: Message) -> None:
+        """Tell without waiting."""
+
+
+class Host:
+    """Runs connectors and tasks.
+
+    Args:
+        channel: the way to the control process.
+        loop_lag: gives the longest time in seconds that the event loop was late since it was last asked.
+        initialized: called with the worker's properties once ``Init`` is done.
+    """
+
+    def __init__(self, channel: Channel, loop_lag: Callable[[], float] | None = None,
+                 initialized: Callable[[Init], None] | None = None) -> None:
+        self._channel = channel
+        self._loop_lag = loop_lag or (lambda: 0.0)
+        self._initialized = initialized
+        self._masker = SecretMasker()
+        self._init: Init | None = None
+        self._worker: dict[str, str] = {}
+        self._transformer = ConfigTransformer({})
+        self._plugins: PluginRegistry | None = None
+        self._offset_writer = OffsetWriter("", ProducerSettings({}))
+        self._tasks: dict[TaskId, TaskRunner] = {}
+        self._connectors: dict[str, ConnectorRunner] = {}
+        self._reporter: asyncio.Task[None] | None = None
+
+    @property
+    def masker(self) -> SecretMasker:
+        """Knows the secrets that were resolved here."""
+        return self._masker
+
+    async def handle(self, message: ToHost) -> Any:
+        """Carry out one message; what it returns is the answer.
+
+        Raises:
+            MillraceError: it is refused.
+        """
+        match message:
+            case Ping():
+                return None
+            case StartTask():
+                return await self._start_task(message)
+            case StopTask():
+                return await self._stop_task(message)
+            case PauseTask():
+                return self._runner(message.id).pause(paused=message.paused)
+            case StartConnector():
+                return await self._start_connector(message)
+            case StopConnector():
+                connector = self._connectors.pop(message.name, None)
+                return True if connector is None else await connector.stop(message.deadline_s)
+            case SetLogLevel():
+                LoggerRegistry().set(message.logger, message.level)
+                return None
+            case Init():
+                return await self._start(message)
+            case _:
+                return await self._ask_plugin(message)
+
+    async def close(self, deadline_s: float) -> None:
+        """Stop everything, all at once, within about ``deadline_s`` seconds."""
+        if self._reporter is not None:
+            self._reporter.cancel()
+            await asyncio.gather(self._reporter, return_exceptions=True)
+        tasks, self._tasks = self._tasks, {}
+        connectors, self._connectors = self._connectors, {}
+        await asyncio.gather(*(task.stop(deadline_s) for task in tasks.values()),
+                             *(connector.stop(deadline_s) for connector in connectors.values()))
+        await self._offset_writer.close()
+
+    # Start.
+
+    async def _start(self, message: Init) -> None:
+        if self._init is not None:
+            raise Fatal("this host was initialized before")
+        self._init = message
+        self._masker.learn(message.properties)
+        providers = await asyncio.to_thread(build_providers, message.properties)
+        self._transformer = ConfigTransformer(providers, self._masker.add)
+        self._worker, _ = await self._transformer.transform_async(message.properties)
+        self._masker.learn(self._worker)
+        self._plugins = PluginRegistry(self._worker.get("plugin.path", ""))
+        LoggerRegistry().apply(message.log_levels)
+        mapped = kafka_clients.client_arguments(
+            {**kafka_clients.inherited(self._worker, "offset.storage.producer."), "acks": "all",
+             "client.id": f"{message.worker_id}-offsets-{message.host}"}, "producer")
+        limits = WORKER.parse(self._worker)
+        self._offset_writer = OffsetWriter(
+            self._worker.get("offset.storage.topic", ""),
+            ProducerSettings(mapped.arguments, max_rows=_OFFSET_ROWS, stall_s=limits["task.producer.stall.ms"] / 1000))
+        self._reporter = asyncio.create_task(self._report(), name="stats")
+        if self._initialized is not None:
+            self._initialized(message)
+
+    async def _resolve(self, config: Mapping[str, str]) -> dict[str, str]:
+        plugins = self._known_plugins()
+        resolved, _ = await self._transformer.transform_async(config)
+        try:
+            keys = list(plugins.connector(resolved.get("connector.class", "")).config_def.keys.values())
+        except ConfigInvalid:
+            keys = []
+        self._masker.learn(resolved, keys)
+        return resolved
+
+    def _known_plugins(self) -> PluginRegistry:
+        if self._plugins is None:
+            raise Fatal("this host is not initialized: Init must be the first message")
+        return self._plugins
+
+    # Tasks and connectors.
+
+    async def _start_task(self, message: StartTask) -> None:
+        self._known_plugins()
+        old = self._tasks.pop(message.id, None)
+        if old is not None:
+            await old.stop(int(self._worker.get("task.shutdown.graceful.timeout.ms", "5000")) / 1000)
+        runner = TaskRunner(message, lambda: self._plan(message), self._channel.event, self._masker.scrub)
+        self._tasks[message.id] = runner
+        runner.start()
+
+    async def _plan(self, message: StartTask) -> Plan:
+        set_context(message.id.connector, f"task-{message.id.task}")
+        config = await self._resolve({**message.connector_config, **message.config})
+        return make_plan(message.id, config, self._worker, self._known_plugins(), self._channel.request, self._offset_writer,
+                         lambda topic: self._channel.event(ActiveTopic(message.id, topic)))
+
+    async def _stop_task(self, message: StopTask) -> bool:
+        runner = self._tasks.get(message.id)
+        if runner is None:
+            return True
+        try:
+            return await runner.stop(message.deadline_s)
+        finally:
+            if self._tasks.get(message.id) is runner:
+                del self._tasks[message.id]
+
+    def _runner(self, task: TaskId) -> TaskRunner:
+        runner = self._tasks.get(task)
+        if runner is None:
+            raise Fatal(f"task {task} is not in this host")
+        return runner
+
+    async def _start_connector(self, message: StartConnector) -> None:
+        plugins = self._known_plugins()
+        old = self._connectors.pop(message.name, None)
+        if old is not None:
+            await old.stop(int(self._worker.get("task.shutdown.graceful.timeout.ms", "5000")) / 1000)
+        offsets = SavedOffsets(message.name, self._channel.request, None, {})
+        connector = ConnectorRunner(message, self._resolve, plugins, offsets, self._worker, self._channel.event,
+                                    self._masker.scrub)
+        self._connectors[message.name] = connector
+        connector.start()
+
+    # Questions to plugins.
+
+    async def _ask_plugin(self, message: Validate | ListPlugins | PluginConfig | AlterOffsets) -> bytes | bool:
+        from worker import validation
+
+        plugins = self._known_plugins()
+        if isinstance(message, ListPlugins):
+            return orjson.dumps(plugins.describe(connectors_only=message.connectors_only))
+        if isinstance(message, PluginConfig):
+            return orjson.dumps(validation.plugin_config(plugins, message.plugin, message.version))
+        current = asyncio.current_task()
+        if isinstance(message, Validate):
+            if current is not None:
+                current.set_name(f"{message.config.get('name', '')}|validate")
+            resolved = await self._resolve(message.config)
+            return orjson.dumps(await validation.validate(plugins, message.config, message.plugin, self._worker,
+                                                          resolved=resolved))
+        if current is not None:
+            current.set_name(f"{message.config.get('name', '')}|alter-offsets")
+        config = await self._resolve(message.config)
+        cls = plugins.connector(config.get("connector.class", ""))
+        offsets = [(partition, offset) for partition, offset in orjson.loads(message.offsets)]
+        return await cls.alter_offsets(cls.config_def.parse(config), offsets)
+
+    # Numbers.
+
+    async def _report(self) -> None:
+        while True:
+            await asyncio.sleep(_STATS_S)
+            runners = list(self._tasks.values())
+            self._channel.event(Stats([runner.report() for runner in runners], time.process_time(), _rss(), self._loop_lag(),
+                                      len(self._connectors)))
+            for runner in runners:
+                runner.reported()
+
+
+def _rss() -> int:
+    with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/self/statm", "rb") as file:  # noqa: PTH123 - no path
+        return int(file.read().split()[1]) * _PAGE
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

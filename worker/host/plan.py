@@ -1,0 +1,248 @@
+"""From a task's configuration to everything its run needs: parsed options, converters, transforms, client settings."""
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.errors import ConfigInvalid
+from offsets.creation import CreationGroup, TopicCreator, creation_groups
+from worker import kafka_clients
+from worker.host.options import CONNECTOR, WORKER
+from worker.host.routes import ProducerSettings
+from worker.host.saved import OffsetWriter, SavedOffsets
+from worker.logs import connector_logger
+from worker.protocol import CustomMetric, TaskId
+from worker.transforms.pipeline import Pipeline, build_pipeline
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from connectors.api import OffsetReader, SourceConnector, SourceTask, TaskMetrics
+    from connectors.options import Config
+    from worker.converters.base import Converter, HeaderConverter
+    from worker.plugins import PluginRegistry
+
+#: Kafka's default for ``transaction.max.timeout.ms``: a longer timeout would be refused.
+_LONGEST_TRANSACTION_MS: Final = 900_000
+_DEFAULT_HEADER_CONVERTER: Final = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
+
+log = logging.getLogger(__name__)
+
+
+class Metrics:
+    """The ``TaskMetrics`` of a task: only what its connector declares."""
+
+    def __init__(self, declared: Mapping[str, tuple[str, str]]) -> None:
+        self._declared = declared
+        self._values: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
+
+    def set(self, name: str, value: float, labels: Mapping[str, str] | None = None) -> None:
+        """Set a gauge."""
+        self._values[self._key(name, labels)] = value
+
+    def add(self, name: str, value: float = 1, labels: Mapping[str, str] | None = None) -> None:
+        """Add to a counter."""
+        key = self._key(name, labels)
+        self._values[key] = self._values.get(key, 0.0) + value
+
+    def _key(self, name: str, labels: Mapping[str, str] | None) -> tuple[str, tuple[tuple[str, str], ...]]:
+        if name not in self._declared:
+            raise ValueError(f"metric {name!r} is not declared in the connector's metrics: {sorted(self._declared)}")
+        return name, tuple(sorted(labels.items())) if labels else ()
+
+    def report(self) -> list[CustomMetric]:
+        """All series as they are now."""
+        return [CustomMetric(name, self._declared[name][0], value, dict(labels))
+                for (name, labels), value in self._values.items()]
+
+
+@dataclass(slots=True)
+class Context:
+    """The ``TaskContext`` of a task."""
+
+    connector: str
+    task: int
+    config: Config
+    offsets: OffsetReader
+    metrics: TaskMetrics
+    log: logging.LoggerAdapter[logging.Logger]
+    transaction_boundary: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Plan:
+    """What one run of a task needs; made anew for each run, so that rotated secrets are seen.
+
+    Attributes:
+        worker: the worker's properties, resolved.
+        options: the runtime's options of the connector (``worker.host.options.CONNECTOR``).
+        producer: settings of the task's producer.
+        admin: aiokafka client arguments to create topics with.
+        own_offsets_topic: the connector's own offsets topic, or None.
+        offsets_topic: the worker's.
+        boundary: ``""`` unless exactly once is on; then ``poll``, ``interval`` or ``connector``.
+        stop_s: seconds that the source may take to release resources.
+        topic_used: called with each topic when the task first writes to it.
+    """
+
+    id: TaskId
+    worker: Mapping[str, str]
+    options: Config
+    log: logging.LoggerAdapter[logging.Logger]
+    producer: ProducerSettings
+    admin: dict[str, Any]
+    own_offsets_topic: str | None
+    offsets_topic: str
+    offsets: SavedOffsets
+    offset_writer: OffsetWriter
+    pipeline: Pipeline
+    key_converter: Converter
+    value_converter: Converter
+    header_converter: HeaderConverter
+    topics: TopicCreator
+    dead_letter_topics: TopicCreator
+    make_task: Callable[[], SourceTask]
+    metrics: Metrics
+    boundary: str
+    flush_interval_s: float
+    transaction_interval_s: float
+    stop_s: float
+    topic_used: Callable[[str], None]
+    warnings: list[str]
+    active_topics: set[str] = field(default_factory=set)
+
+    async def ensure_dead_letter_topic(self) -> None:
+        """Create the dead letter topic unless it exists; immediate when it was done before."""
+        await self.dead_letter_topics.ensure(self.options["errors.deadletterqueue.topic.name"])
+
+
+def exactly_once(worker: Mapping[str, str]) -> bool:
+    """Whether the worker has ``exactly.once.source.support=enabled``."""
+    return worker.get("exactly.once.source.support", "disabled").strip().lower() == "enabled"
+
+
+def check_exactly_once(cls: type[SourceConnector], config: Config, options: Config, worker: Mapping[str, str]) -> None:
+    """Refuse what can't be exactly once though it has to be, and boundaries the connector can't draw.
+
+    Raises:
+        ConfigInvalid: says why.
+    """
+    required = options["exactly.once.support"].lower() == "required"
+    if required and not exactly_once(worker):
+        raise ConfigInvalid("exactly.once.support is required, but this worker has not exactly.once.source.support=enabled")
+    if required and not cls.exactly_once_support(config):
+        raise ConfigInvalid("exactly.once.support is required, but the connector does not guarantee exactly once with this "
+                            "configuration; set it to requested to run it at least once")
+    if (exactly_once(worker) and options["transaction.boundary"].lower() == "connector"
+            and not cls.can_define_transaction_boundaries(config)):
+        raise ConfigInvalid("transaction.boundary is connector, but this connector can't define transaction boundaries with "
+                            "this configuration; use poll or interval")
+
+
+def producer_settings(worker: Mapping[str, str], connector: Mapping[str, str], client_id: str, *,
+                      transactional_id: str | None = None,
+                      transaction_timeout_ms: int = 60_000) -> tuple[ProducerSettings, list[str]]:
+    """Settings of a task's producer from ``producer.*`` and ``producer.override.*``, and warnings about them.
+
+    Raises:
+        ConfigInvalid: a property has a wrong value, or may not be overridden.
+    """
+    policy = worker.get("connector.client.config.override.policy", "All")
+    own = kafka_clients.overrides(connector, "producer.override.", policy)
+    properties = kafka_clients.inherited(worker, "producer.") | own
+    if transactional_id is not None:
+        properties["transactional.id"] = transactional_id
+        properties["enable.idempotence"] = "true"
+        properties["acks"] = "all"
+        properties.setdefault("transaction.timeout.ms", str(transaction_timeout_ms))
+    else:
+        properties.pop("transactional.id", None)
+    properties.setdefault("client.id", client_id)
+    mapped = kafka_clients.client_arguments(properties, "producer")
+    arguments = mapped.arguments
+    if arguments.get("acks", "all") != "all":
+        # As in the Java client: idempotence is off by itself with fewer acks, and an error if asked for.
+        if arguments.get("enable_idempotence"):
+            raise ConfigInvalid("Must set acks to all in order to use the idempotent producer")
+        arguments["enable_idempotence"] = False
+    limits = WORKER.parse(worker)
+    memory = properties.get("buffer.memory")
+    return ProducerSettings(
+        arguments, limits["task.max.outstanding.records"],
+        int(memory) if memory is not None and memory.strip().isdigit() else limits["task.max.outstanding.bytes"],
+        limits["task.producer.stall.ms"] / 1000), mapped.warnings
+
+
+def converter_config(connector: Mapping[str, str], worker: Mapping[str, str], which: str) -> tuple[str, dict[str, str]]:
+    """Class name and own properties of a converter (``key.converter`` ...): the connector's, else the worker's."""
+    source = connector if connector.get(which) else worker
+    name = source.get(which) or (_DEFAULT_HEADER_CONVERTER if which == "header.converter" else None)
+    if name is None:
+        raise ConfigInvalid(f'Missing required configuration "{which}" which has no default value.')
+    prefix = which + "."
+    return name.strip(), {key[len(prefix):]: value for key, value in source.items() if key.startswith(prefix)}
+
+
+def make_plan(task: TaskId, merged: Mapping[str, str], worker: Mapping[str, str], plugins: PluginRegistry,
+              request: Callable[[Any, float], Awaitable[Any]], offset_writer: OffsetWriter,
+              topic_used: Callable[[str], None]) -> Plan:
+    """Everything for one run of a task.
+
+    Args:
+        task: which.
+        merged: the connector's and the task's properties, references resolved.
+        worker: the worker's properties, resolved.
+        plugins: finds classes by their names.
+        request: asks the control process.
+        offset_writer: of the host.
+        topic_used: see ``Plan``.
+
+    Raises:
+        ConfigInvalid: a property is wrong; the message names it.
+    """
+    cls = plugins.connector(merged.get("connector.class", ""))
+    options = CONNECTOR.parse(merged)
+    config = cls.config_def.parse(merged)
+    check_exactly_once(cls, config, options, worker)
+    boundary = options["transaction.boundary"].lower() if exactly_once(worker) else ""
+    interval_ms = int(worker.get("offset.flush.interval.ms", "60000"))
+    transaction_ms = options["transaction.boundary.interval.ms"] or interval_ms
+    timeout_ms = {"interval": max(60_000, 2 * transaction_ms), "connector": _LONGEST_TRANSACTION_MS}.get(boundary, 60_000)
+    settings, warnings = producer_settings(
+        worker, merged, f"connector-producer-{task}",
+        transactional_id=f"{worker.get('group.id', '')}-{task}" if boundary else None,
+        transaction_timeout_ms=min(timeout_ms, _LONGEST_TRANSACTION_MS))
+    policy = worker.get("connector.client.config.override.policy", "All")
+    producer_overrides = kafka_clients.overrides(merged, "producer.override.", policy)
+    shared = {name: value for name, value in producer_overrides.items() if "admin" in kafka_clients.kinds(name)}
+    admin_overrides = kafka_clients.overrides(merged, "admin.override.", policy)
+    admin = kafka_clients.client_arguments(kafka_clients.inherited(worker, "admin.") | shared | admin_overrides, "admin")
+    own_topic = options["offsets.storage.topic"] or None
+    if own_topic == worker.get("offset.storage.topic") and not shared.get("bootstrap.servers"):
+        own_topic = None
+    key_name, key_config = converter_config(merged, worker, "key.converter")
+    value_name, value_config = converter_config(merged, worker, "value.converter")
+    header_name, header_config = converter_config(merged, worker, "header.converter")
+    offsets = SavedOffsets(task.connector, request, own_topic, admin.arguments)
+    metrics = Metrics(cls.metrics)
+    adapter = connector_logger(f"{cls.__module__}.{cls.__qualname__}", task.connector, f"task-{task.task}")
+    context = Context(task.connector, task.task, config, offsets, metrics, adapter, boundary)
+    dead_letters = CreationGroup("default", (re.compile(".*", re.DOTALL),), (), 1,
+                                 options["errors.deadletterqueue.topic.replication.factor"], {})
+    return Plan(
+        id=task, worker=worker, options=options, log=adapter, producer=settings, admin=admin.arguments,
+        own_offsets_topic=own_topic, offsets_topic=worker.get("offset.storage.topic", ""), offsets=offsets,
+        offset_writer=offset_writer, pipeline=build_pipeline(merged),
+        key_converter=plugins.converter(key_name)(key_config, is_key=True),
+        value_converter=plugins.converter(value_name)(value_config, is_key=False),
+        header_converter=plugins.header_converter(header_name)(header_config),
+        topics=TopicCreator(admin.arguments, creation_groups(merged),
+                            enabled=worker.get("topic.creation.enable", "true").strip().lower() == "true"),
+        dead_letter_topics=TopicCreator(admin.arguments, (dead_letters,)),
+        make_task=lambda: cls.task_class(context), metrics=metrics, boundary=boundary,
+        flush_interval_s=interval_ms / 1000, transaction_interval_s=transaction_ms / 1000,
+        stop_s=int(worker.get("task.shutdown.graceful.timeout.ms", "5000")) / 1000, topic_used=topic_used,
+        warnings=warnings + admin.warnings)
+

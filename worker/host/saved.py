@@ -1,0 +1,140 @@
+"""Saved offsets of one connector as its tasks see them, and the worker's offsets topic as tasks write to it."""
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.errors import Fatal, Fenced, MillraceError, Retriable
+from offsets.positions import OffsetIndex, encode_offset
+from offsets.store import OffsetStore
+from worker.host.commits import Unit
+from worker.host.producer import Producer
+from worker.protocol import ReadOffsets, RemoteError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from connectors.api import Position
+    from worker.host.commits import Committable
+    from worker.host.routes import ProducerSettings
+
+Pairs = list[tuple[bytes, bytes | None]]
+_READ_DEADLINE_S: Final = 120.0
+
+
+class SavedOffsets:
+    """The ``OffsetReader`` of a task: current after ``load`` and after each ``put`` to its ``index``.
+
+    Args:
+        connector: its name.
+        request: asks the control process: (message, deadline in seconds) -> answer.
+        own_topic: the connector's own offsets topic, or None.
+        client: aiokafka client arguments to read that topic with.
+    """
+
+    def __init__(self, connector: str, request: Callable[[Any, float], Awaitable[Any]], own_topic: str | None,
+                 client: Mapping[str, Any]) -> None:
+        self._connector = connector
+        self._request = request
+        self._own_topic = own_topic
+        self._client = client
+        self.index = OffsetIndex(connector)
+
+    async def load(self) -> None:
+        """Read all saved offsets, as of now.
+
+        Raises:
+            Retriable: they can't be read now.
+        """
+        try:
+            answer = await self._request(ReadOffsets(self._connector), _READ_DEADLINE_S)
+        except (RemoteError, TimeoutError) as error:
+            raise Retriable(f"the saved offsets of connector {self._connector!r} can't be read now: {error}") from error
+        pairs = [(bytes(key), bytes(value)) for key, value in answer]
+        if self._own_topic is not None:
+            pairs += await self._read_own(self._own_topic)
+        self.index = OffsetIndex(self._connector, pairs)
+
+    async def _read_own(self, topic: str) -> list[tuple[bytes, bytes]]:
+        store = OffsetStore(topic, self._client, isolation="read_committed")
+        try:
+            await store.start()
+            return store.raw(self._connector)
+        finally:
+            await store.stop()
+
+    def get(self, partition: Position) -> Position | None:
+        """The saved offset of ``partition``, or None."""
+        return self.index.get(partition)
+
+    def items(self) -> list[tuple[Position, Position]]:
+        """All saved positions of the connector."""
+        return self.index.items()
+
+    def pairs(self, offsets: Sequence[Committable]) -> Pairs:
+        """Offsets as records of the offsets topic.
+
+        Raises:
+            Fatal: one can't be stored.
+        """
+        key_for = self.index.key_for
+        return [(key_for(partition), encode_offset(offset)) for partition, offset in offsets]
+
+
+async def write_pairs(producer: Producer, topic: str, pairs: Pairs) -> None:
+    """Write offsets with ``producer`` and wait until Kafka has them; for ever, while Kafka is away.
+
+    Raises:
+        MillraceError: the producer died.
+    """
+    route = await producer.route(topic)
+    written = asyncio.Event()
+    unit = Unit()
+    unit.done = lambda _: written.set()
+    route.append(unit, [value for _, value in pairs], [key for key, _ in pairs])
+    unit.release()
+    route.kick()
+    await producer.wait_for(written)
+
+
+class OffsetWriter:
+    """Writes to the worker's offsets topic for all tasks of a host, with one producer that connects at its first use.
+
+    Args:
+        topic: the worker's ``offset.storage.topic``.
+        settings: of the producer.
+    """
+
+    def __init__(self, topic: str, settings: ProducerSettings) -> None:
+        self._topic = topic
+        self._settings = settings
+        self._producer: Producer | None = None
+        self._starting = asyncio.Lock()
+
+    async def write(self, pairs: Pairs) -> None:
+        """Write offsets and wait until Kafka has them; for ever, while Kafka is away.
+
+        Raises:
+            Fatal: Kafka refuses them. The next call tries again with a new producer.
+        """
+        async with self._starting:
+            if self._producer is None:
+                producer = Producer("offsets", self._settings, lambda _: None)
+                await producer.start()
+                self._producer = producer
+        producer = self._producer
+        try:
+            await write_pairs(producer, self._topic, pairs)
+        except MillraceError as error:
+            if self._producer is producer:
+                self._producer = None
+                await producer.close()
+            if isinstance(error, Fatal | Fenced):
+                raise Fatal(f"offsets can't be written to topic {self._topic!r}: {error}") from error
+            raise
+
+    async def close(self) -> None:
+        """Close the producer; takes at most a few seconds."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await producer.close()

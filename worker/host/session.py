@@ -1,0 +1,508 @@
+"""One run of a task, at least once: poll -> transforms -> converters -> Kafka -> offsets of the acknowledged prefix.
+
+``exactly_once.TransactionalSession`` replaces what is different inside transactions.
+"""
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.errors import Fatal, MillraceError, Retriable
+from offsets.topics import ensure_internal_topic, internal_topic
+from worker.host.commits import Ledger, Unit, position_key
+from worker.host.convert import Conversion, runs
+from worker.host.errors import DeadLetter, ErrorHandler, Stage, backoff
+from worker.host.producer import Producer
+from worker.host.saved import write_pairs
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+
+    from connectors.api import Batch, Position, SourceRecord, SourceTask
+    from worker.host.commits import Committable
+    from worker.host.convert import Refused
+    from worker.host.plan import Plan
+    from worker.host.routes import Route
+    from worker.protocol import TaskStats
+
+log = logging.getLogger(__name__)
+
+#: Records handled before the event loop gets its turn: about 3 ms.
+SLICE: Final = 1000
+_EMPTY_PAUSE_S: Final = 0.001
+_LONGEST_EMPTY_PAUSE_S: Final = 0.1
+#: Upper bounds of the commit time histogram in seconds; +Inf follows.
+COMMIT_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+#: A run of the source without a fault for this long resets the back-off.
+_STABLE_S: Final = 60.0
+
+
+class Session:
+    """Runs a task once, from its saved offsets to its cancellation or failure.
+
+    Args:
+        plan: everything resolved that the run needs.
+        stats: numbers go there.
+        running: called when the task begins to poll.
+    """
+
+    def __init__(self, plan: Plan, stats: TaskStats, running: Callable[[], None]) -> None:
+        self.plan = plan
+        self.stats = stats
+        self._running = running
+        self.ledger = Ledger(self._acknowledged)
+        self.producer: Producer | None = None
+        self.task: SourceTask | None = None
+        self.resumed = asyncio.Event()
+        self.resumed.set()
+        self.errors = ErrorHandler(plan.id, plan.options, stats, plan.log, plan.producer.max_request_size - 1024)
+        self._name = str(plan.id)
+        self._worker: asyncio.Task[None] | None = None
+        self._failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+        #: Whether the source ignored its cancellation.
+        self.abandoned = False
+        self._until: float | None = None
+        self._committing = asyncio.Lock()
+        self._routes: dict[str, Route] = {}
+        self._counted = (0, 0, 0, 0.0)
+        self._conversion = Conversion(plan.key_converter, plan.value_converter, plan.header_converter, self.persist)
+        #: Seconds spent on appending to batches; the other stages are in ``stats``.
+        self.append_s = 0.0
+
+    # What the task runner calls.
+
+    async def run(self) -> None:
+        """Run until cancelled; after a cancellation what is acknowledged gets committed, within the deadline of ``stop``.
+
+        Raises:
+            MillraceError: the task failed.
+        """
+        committer: asyncio.Task[None] | None = None
+        try:
+            await self.open()
+            task = self.task = self.plan.make_task()
+            committer = asyncio.create_task(self.commit_regularly(), name=f"{self._name}|offsets")
+            committer.add_done_callback(self._committer_ended)
+            self._running()
+            while True:
+                await self.recover(await self._attempt(task))
+        finally:
+            if committer is not None:
+                committer.cancel()
+                await asyncio.gather(committer, return_exceptions=True)
+            await self.shut()
+
+    @property
+    def kafka(self) -> Producer:
+        """The producer of this run; there is one from ``open`` on."""
+        if self.producer is None:
+            raise Fatal(f"{self._name} is not connected to Kafka")
+        return self.producer
+
+    async def abandon(self) -> None:
+        """Make sure that a run which does not end writes nothing more; takes at most some seconds."""
+        if self.producer is not None:
+            await self.producer.close()
+
+    def stop(self, until: float) -> None:
+        """Announce that ``run`` gets cancelled and must be finished at loop time ``until``."""
+        self._until = until
+
+    async def recover(self, error: Exception) -> None:
+        """What to do when the task's coroutine ended with ``error``: go on, or raise it."""
+        raise error
+
+    async def _attempt(self, task: SourceTask) -> Exception:
+        """Run the task's own coroutine until it or something in the background fails; returns the failure.
+
+        The source's code runs in an asyncio task of its own, so that it can be left behind if it ignores its cancellation.
+        """
+        worker = self._worker = asyncio.create_task(self._work(task), name=self._name)
+        try:
+            waits: set[asyncio.Future[Any]] = {worker, self._failed}
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._worker = None
+            if not worker.done():
+                worker.cancel()
+                await asyncio.wait({worker}, timeout=self._patience())
+                if not worker.done():
+                    self.abandoned = True
+                    self.plan.log.error("%s: the source ignores its cancellation and is abandoned; what it still gives is "
+                                        "dropped", self._name)
+        if self._failed.done():
+            return self._failed.result()
+        error = worker.exception()
+        if not isinstance(error, Exception):
+            raise asyncio.CancelledError
+        return error
+
+    def _patience(self) -> float:
+        """Seconds to wait for the source to end; leaves a part of the deadline for the last commit."""
+        if self._until is None:
+            return self.plan.stop_s
+        left = self._until - asyncio.get_running_loop().time()
+        return max(0.05, left - min(1.0, left / 2))
+
+    def refresh_stats(self) -> None:
+        """Bring the numbers up to date that are not kept there all the time."""
+        producer = self.producer
+        if producer is None:
+            return
+        now = (producer.acked_rows, producer.acked_bytes, producer.acked_batches, producer.latency_s)
+        before, self._counted = self._counted, now
+        stats = self.stats
+        stats.written += now[0] - before[0]
+        stats.bytes_written += now[1] - before[1]
+        stats.produce_batches += now[2] - before[2]
+        stats.produce_latency_s += now[3] - before[3]
+        stats.active = producer.rows
+        stats.active_max = max(stats.active_max, producer.rows_max)
+        producer.rows_max = producer.rows
+
+    # Begin and end.
+
+    async def open(self) -> None:
+        """Read the saved offsets and connect to Kafka."""
+        plan = self.plan
+        await self._ensure_offsets_topic()
+        await self.persist(plan.offsets.load)
+        await self._start_producer()
+
+    async def _ensure_offsets_topic(self) -> None:
+        plan = self.plan
+        if plan.own_offsets_topic is None:
+            return
+        topic = internal_topic("offset", plan.worker, name=plan.own_offsets_topic,
+                               partitions=int(plan.worker.get("offset.storage.partitions", "25")),
+                               replication_factor=int(plan.worker.get("offset.storage.replication.factor", "3")),
+                               prop="offsets.storage.topic")
+        await self.persist(lambda: ensure_internal_topic(plan.admin, topic))
+
+    async def _start_producer(self) -> None:
+        self.refresh_stats()
+        self._counted = (0, 0, 0, 0.0)
+        self._routes = {}
+        self.producer = Producer(self._name, self.plan.producer, self.fail, self._rejected)
+        await self.producer.start()
+
+    def fail(self, error: Exception) -> None:
+        """Interrupt the task: something in the background can't go on."""
+        if not self._failed.done():
+            self._failed.set_result(error)
+
+    def _committer_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and isinstance(error := task.exception(), Exception):
+            self.fail(error)
+
+    async def shut(self) -> None:
+        """End the run: commit what can be within the deadline, release everything."""
+        loop = asyncio.get_running_loop()
+        flush_s = int(self.plan.worker.get("offset.flush.timeout.ms", "5000")) / 1000
+        left = flush_s if self._until is None else min(flush_s, self._until - loop.time() - 0.3)
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.2, left)):
+                    await self.last_commit()
+        except MillraceError as error:
+            self.plan.log.warning("%s: the last offsets could not be committed: %s", self._name, error)
+        self.refresh_stats()
+        if self.producer is not None:
+            await self.producer.close()
+        with contextlib.suppress(Exception):
+            await self._conversion.close()
+
+    async def last_commit(self) -> None:
+        """Commit at the end of a run."""
+        if self.producer is not None and not self._failed.done():
+            await self.producer.drain()
+        await self.commit()
+
+    # Polling.
+
+    async def _work(self, task: SourceTask) -> None:
+        pauses = backoff(last_s=self.plan.options["errors.retry.delay.max.ms"] / 1000)
+        faulty_since: float | None = None
+        while True:
+            generator = task.batches()
+            began = time.monotonic()
+            fault: Exception
+            try:
+                await self._iterate(generator)
+            except Retriable as error:
+                fault = error
+            finally:
+                await self._finish(generator)
+            now = time.monotonic()
+            if now - began > _STABLE_S:
+                pauses = backoff(last_s=self.plan.options["errors.retry.delay.max.ms"] / 1000)
+                faulty_since = None
+            faulty_since = began if faulty_since is None else faulty_since
+            limit_ms = self.plan.options["errors.retry.timeout"]
+            if limit_ms is not None and limit_ms >= 0 and (now - faulty_since) * 1000 > limit_ms:
+                raise fault
+            await self.settle()
+            pause = next(pauses)
+            self.stats.retries += 1
+            self.stats.last_error_ms = int(time.time() * 1000)
+            self.plan.log.warning("%s: the source is away (%s), trying again in %.1f s", self._name, fault, pause)
+            await asyncio.sleep(pause)
+
+    async def settle(self) -> None:
+        """Wait until all that was given is delivered, so that a new generator begins right behind it."""
+        await self.kafka.drain()
+        await self.commit()
+
+    async def _finish(self, generator: AsyncGenerator[Batch, None]) -> None:
+        try:
+            async with asyncio.timeout(self.plan.stop_s):
+                await generator.aclose()
+        except TimeoutError:
+            self.plan.log.warning("%s: the source did not release its resources within %.1f s", self._name, self.plan.stop_s)
+        except Exception as error:  # noqa: BLE001 - the run's own outcome counts
+            self.plan.log.warning("%s: the source failed while it was closed: %r", self._name, error)
+
+    async def _iterate(self, generator: AsyncGenerator[Batch, None]) -> None:
+        stats = self.stats
+        empty_pause = _EMPTY_PAUSE_S
+        while True:
+            await self.resumed.wait()
+            await self.kafka.room.wait()
+            began = perf_counter()
+            try:
+                batch = await anext(generator)
+            except StopAsyncIteration:
+                await self._forever()
+            took = perf_counter() - began
+            self._check()
+            stats.polls += 1
+            stats.poll_s += took
+            stats.poll_s_max = max(stats.poll_s_max, took)
+            await self.resumed.wait()  # paused while the poll went on: its batch waits here
+            if batch.records or batch.bad or batch.offsets or batch.transaction:
+                empty_pause = _EMPTY_PAUSE_S
+                await self.handle(batch)
+                await asyncio.sleep(0)
+            else:
+                await asyncio.sleep(empty_pause)
+                empty_pause = min(empty_pause * 2, _LONGEST_EMPTY_PAUSE_S)
+
+    def _check(self) -> None:
+        # A source that swallows its cancellation comes back with a batch: it must not get into Kafka.
+        if asyncio.current_task() is not self._worker:
+            raise asyncio.CancelledError
+
+    @staticmethod
+    async def _forever() -> None:
+        await asyncio.Event().wait()
+
+    # One batch.
+
+    async def handle(self, batch: Batch) -> None:
+        """Take a batch through to Kafka; returns when it is in the producer, not when it is acknowledged."""
+        unit = self.unit_of(batch)
+        self.ledger.add(unit)
+        await self.deliver(batch, unit)
+        unit.release()
+
+    @staticmethod
+    def unit_of(batch: Batch) -> Unit:
+        """The unit of a batch: the last position of each source partition in it."""
+        records = batch.records
+        positions: dict[object, tuple[object, Position, Position | None]] = {}
+        for bad in batch.bad:
+            key = position_key(bad.source_partition)
+            positions[key] = (key, bad.source_partition, bad.source_offset)
+        if records:
+            # The same partition object is shared by many records: one look at each object, not at each record.
+            last = {id(record.source_partition): index for index, record in enumerate(records)}
+            for index in sorted(last.values()):
+                record = records[index]
+                key = position_key(record.source_partition)
+                positions[key] = (key, record.source_partition, record.source_offset)
+        for partition, offset in batch.offsets:
+            key = position_key(partition)
+            positions[key] = (key, partition, offset)
+        return Unit(tuple(positions.values()), records[-1].timestamp if records else None)
+
+    async def deliver(self, batch: Batch, unit: Unit) -> None:
+        """Transform, convert and hand over all records of a batch."""
+        stats = self.stats
+        records = batch.records
+        count = len(records)
+        stats.polled += count + len(batch.bad)
+        stats.batch_size_max = max(stats.batch_size_max, count)
+        for bad in batch.bad:
+            await self._skip(self.errors.bad(Stage.TASK_POLL, bad.error, bad), unit)
+        if count <= SLICE:
+            if count:
+                await self._deliver_slice(records, unit)
+        else:
+            for start in range(0, count, SLICE):
+                await self._deliver_slice(records[start:start + SLICE], unit)
+                await asyncio.sleep(0)
+                await self.kafka.room.wait()
+                self._check()
+        for route in self._routes.values():
+            route.kick()
+
+    async def _deliver_slice(self, records: Sequence[SourceRecord], unit: Unit) -> None:
+        stats = self.stats
+        began = perf_counter()
+        if self.plan.pipeline:
+            records = await self._transform(records, unit)
+            now = perf_counter()
+            stats.transform_s += now - began
+            began = now
+            if not records:
+                return
+        refused: list[Refused] = []
+        for run in runs(records):
+            converted = await self._conversion.convert(run, refused)
+            now = perf_counter()
+            stats.convert_s += now - began
+            began = now
+            if converted is None:
+                continue
+            route = await self.route(converted.topic)
+            for index, error in route.append(unit, converted.values, converted.keys, converted.partitions, converted.timestamps,
+                                             converted.headers):
+                await self._skip(self.errors.bad(Stage.KAFKA_PRODUCE, error, converted.records[index]), unit)
+            now = perf_counter()
+            self.append_s += now - began
+            began = now
+        for item in refused:
+            await self._skip(self.errors.bad(item.stage, item.error, item.record, item.executing), unit)
+
+    async def _transform(self, records: Sequence[SourceRecord], unit: Unit) -> list[SourceRecord]:
+        results: list[SourceRecord | None] = []
+        problems: list[Any] = []
+
+        async def apply() -> None:
+            nonlocal results, problems
+            results, problems = self.plan.pipeline.apply_many(records)
+
+        await self.persist(apply)
+        for index, error in problems:
+            await self._skip(self.errors.bad(Stage.TRANSFORMATION, error, records[index], error.class_name), unit)
+        kept = [record for record in results if record is not None]
+        self.stats.filtered += len(records) - len(kept) - len(problems)
+        return kept
+
+    async def route(self, topic: str) -> Route:
+        """The route of a topic, which is created first if the connector says how."""
+        route = self._routes.get(topic)
+        if route is None:
+            await self.persist(lambda: self.plan.topics.ensure(topic))
+            route = await self.kafka.route(topic)
+            if topic != self.plan.own_offsets_topic and topic not in self.plan.active_topics:
+                self.plan.active_topics.add(topic)
+                self.plan.topic_used(topic)
+            self._routes[topic] = route
+        elif route.refresh_at < asyncio.get_running_loop().time():
+            await self.kafka.route(topic)
+        return route
+
+    async def _skip(self, letter: DeadLetter | None, unit: Unit) -> None:
+        """Write a bad record's dead letter, if it has one, as part of its unit."""
+        if letter is None:
+            return
+        await self.persist(self.plan.ensure_dead_letter_topic)
+        route = await self.route(self.errors.topic)
+        if route.append(unit, [letter.value], [letter.key], None, None, [letter.headers]):
+            self.stats.dead_letter_failures += 1
+            raise Fatal(f"{self._name}: a dead letter for topic {self.errors.topic!r} is larger than max.request.size")
+
+    def _rejected(self, topic: str, key: bytes | None, value: bytes | None, units: list[Unit], error: Exception) -> None:
+        """The broker refused a record for good."""
+        if topic == self.errors.topic:
+            self.stats.dead_letter_failures += 1
+            raise Fatal(f"{self._name}: the broker refuses a dead letter for topic {topic!r}: {error}")
+        position = units[0].positions[0] if units and units[0].positions else (None, None, None)
+        letter = self.errors.refused(Stage.KAFKA_PRODUCE, error, "", topic, key, value, position[1], position[2])
+        route = self._routes.get(self.errors.topic)
+        if letter is not None and (route is None or any(
+                route.append(unit, [letter.value], [letter.key], None, None, [letter.headers]) for unit in units[:1])):
+            raise Fatal(f"{self._name}: no dead letter could be written for a record that the broker refuses: {error}")
+
+    async def persist(self, call: Callable[[], Awaitable[Any]]) -> None:
+        """Call until it succeeds; a passing fault is tried again for as long as ``errors.retry.timeout`` says."""
+        options = self.plan.options
+        limit_ms = options["errors.retry.timeout"]
+        began = time.monotonic()
+        for pause in backoff(last_s=options["errors.retry.delay.max.ms"] / 1000):
+            try:
+                await call()
+            except Retriable as error:
+                if limit_ms is not None and limit_ms >= 0 and (time.monotonic() - began + pause) * 1000 > limit_ms:
+                    raise Fatal(f"{error} (tried again for errors.retry.timeout={limit_ms} ms)") from error
+                self.stats.retries += 1
+                self.plan.log.warning("%s: %s, trying again in %.1f s", self._name, error, pause)
+                await asyncio.sleep(pause)
+            else:
+                return
+
+    # Offsets.
+
+    def _acknowledged(self, unit: Unit) -> None:
+        if unit.timestamp is not None:
+            self.stats.lag_ms = max(0.0, time.time() * 1000 - unit.timestamp)
+
+    async def commit_regularly(self) -> None:
+        """Commit at each ``offset.flush.interval.ms``."""
+        interval_s = self.plan.flush_interval_s
+        while True:
+            await asyncio.sleep(interval_s)
+            with contextlib.suppress(Retriable):
+                await self.commit()
+
+    async def commit(self) -> None:
+        """Write the offsets of the acknowledged prefix and tell the task; waits until Kafka has them.
+
+        Raises:
+            MillraceError: they could not be written; they will be tried again with the next commit.
+        """
+        async with self._committing:
+            offsets = self.ledger.take()
+            if not offsets:
+                return
+            began = perf_counter()
+            try:
+                await self._write(offsets)
+            except BaseException:
+                self.ledger.give_back(offsets)
+                self.stats.commit_failures += 1
+                raise
+            await self.committed(offsets, perf_counter() - began)
+
+    async def _write(self, offsets: list[Committable]) -> None:
+        plan = self.plan
+        pairs = plan.offsets.pairs(offsets)
+        if plan.own_offsets_topic is not None:
+                await write_pairs(self.kafka, plan.own_offsets_topic, pairs)
+        await plan.offset_writer.write(pairs)
+
+    async def committed(self, offsets: list[Committable], took_s: float) -> None:
+        """Count a commit, remember the positions and tell the task."""
+        stats = self.stats
+        stats.commits += 1
+        stats.commit_s += took_s
+        stats.commit_s_max = max(stats.commit_s_max, took_s)
+        for index, bound in enumerate(COMMIT_BUCKETS):
+            if took_s <= bound:
+                stats.commit_buckets[index] += 1
+        stats.commit_buckets[-1] += 1
+        for partition, offset in offsets:
+            self.plan.offsets.index.put(partition, offset)
+        if self.task is None:
+            return
+        try:
+            async with asyncio.timeout(self.plan.stop_s):
+                await self.task.committed([(partition, offset) for partition, offset in offsets if offset is not None])
+        except Exception as error:  # noqa: BLE001 - the contract: logged and counted, and nothing else
+            stats.commit_failures += 1
+            self.plan.log.warning("%s: the source failed on a commit: %r", self._name, error)

@@ -1,0 +1,172 @@
+"""A task's life in a host: states, automatic restarts, pause, and a stop that always ends."""
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import traceback
+from typing import TYPE_CHECKING, Final
+
+from connectors.errors import Fenced
+from worker.host.errors import RestartPolicy
+from worker.host.exactly_once import TransactionalSession
+from worker.host.session import Session
+from worker.protocol import TaskState, TaskStats
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from worker.host.plan import Plan
+    from worker.protocol import Message, StartTask
+
+log = logging.getLogger(__name__)
+
+#: Seconds after the deadline of a stop in which the runner itself must have ended.
+_MARGIN_S: Final = 1.0
+
+
+def masked_trace(error: BaseException, scrub: Callable[[str], str]) -> str:
+    """The full Python traceback of ``error`` without secrets."""
+    return scrub("".join(traceback.format_exception(error)))
+
+
+class TaskRunner:
+    """Runs one task until it is stopped, and reports what becomes of it.
+
+    Args:
+        start: the message that asks for it.
+        make_plan: makes the plan of a run; secrets are resolved there.
+        event: sends an event to the control process.
+        scrub: takes secrets out of a text.
+    """
+
+    def __init__(self, start: StartTask, make_plan: Callable[[], Awaitable[Plan]], event: Callable[[Message], None],
+                 scrub: Callable[[str], str]) -> None:
+        self.id = start.id
+        self._generation = start.generation
+        self._make_plan = make_plan
+        self._event = event
+        self._scrub = scrub
+        self.stats = TaskStats(start.id, connector_class=start.connector_config.get("connector.class", ""))
+        self._state = "UNASSIGNED"
+        self._state_since = time.monotonic()
+        self._resumed = asyncio.Event()
+        if not start.paused:
+            self._resumed.set()
+        self._session: Session | None = None
+        self._plan: Plan | None = None
+        self._active_topics: set[str] = set()
+        self._policy: RestartPolicy | None = None
+        self._runner: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin; does not block."""
+        self._runner = asyncio.create_task(self._run(), name=f"{self.id}|runner")
+
+    async def stop(self, deadline_s: float) -> bool:
+        """Stop within about ``deadline_s`` seconds whatever the task does.
+
+        Returns:
+            True if it ended, False if it had to be abandoned: what it still produces is dropped.
+        """
+        runner, session = self._runner, self._session
+        if runner is None:
+            return True
+        ended = True
+        if not runner.done():
+            if session is not None:
+                session.stop(asyncio.get_running_loop().time() + deadline_s)
+            runner.cancel()
+            await asyncio.wait({runner}, timeout=deadline_s + _MARGIN_S)
+            ended = runner.done()
+            if not ended and session is not None:
+                log.error("%s: the task did not end within %.1f s and is abandoned", self.id, deadline_s)
+                await session.abandon()
+        if session is not None and session.abandoned:
+            ended = False
+        self._enter("STOPPED")
+        return ended
+
+    def pause(self, *, paused: bool) -> None:
+        """Pause or resume; a failed task stays failed."""
+        if paused == (not self._resumed.is_set()):
+            return
+        if paused:
+            self._resumed.clear()
+        else:
+            self._resumed.set()
+        if self._state in {"RUNNING", "PAUSED"}:
+            self._enter("PAUSED" if paused else "RUNNING")
+
+    def report(self) -> TaskStats:
+        """The numbers as they are now; ``_max`` fields begin anew."""
+        self._account()
+        stats = self.stats
+        if self._session is not None:
+            self._session.refresh_stats()
+        if self._plan is not None:
+            stats.custom = self._plan.metrics.report()
+        return stats
+
+    def reported(self) -> None:
+        """The last report was sent: fields that cover the time since then begin anew."""
+        stats = self.stats
+        stats.active_max = stats.active
+        stats.poll_s_max = stats.commit_s_max = 0.0
+        stats.batch_size_max = 0
+
+    async def _run(self) -> None:
+        while True:
+            began = time.monotonic()
+            try:
+                await self._once()
+            except Exception as error:  # noqa: BLE001 - whatever it is fails the task, and nothing else
+                trace = masked_trace(error, self._scrub)
+                self._count_session()
+                delay = None if self._policy is None or isinstance(error, Fenced) else self._policy.delay(
+                    time.monotonic() - began)
+                self.stats.last_error_ms = int(time.time() * 1000)
+                if delay is None:
+                    # Not log.exception: the trace is in the message, masked.
+                    log.error("%s: the task failed and won't start again by itself\n%s", self.id, trace)  # noqa: TRY400
+                    self._enter("FAILED", trace)
+                    return
+                log.warning("%s: the task failed and starts again in %.1f s\n%s", self.id, delay, trace)
+                self.stats.restarts += 1
+                self._enter("RESTARTING", trace)
+                await asyncio.sleep(delay)
+
+    async def _once(self) -> None:
+        plan = self._plan = await self._make_plan()
+        plan.active_topics = self._active_topics
+        if self._policy is None:
+            self._policy = RestartPolicy(plan.options)
+        for warning in plan.warnings:
+            log.warning("%s: %s", self.id, warning)
+        self.stats.started_at = time.time()
+        kind = TransactionalSession if plan.boundary else Session
+        session = self._session = kind(plan, self.stats, self._running)
+        session.resumed = self._resumed
+        await session.run()
+
+    def _count_session(self) -> None:
+        if self._session is not None:
+            self._session.refresh_stats()
+            self.stats.active = 0
+
+    def _running(self) -> None:
+        self._enter("RUNNING" if self._resumed.is_set() else "PAUSED")
+
+    def _account(self) -> None:
+        now = time.monotonic()
+        spent, self._state_since = now - self._state_since, now
+        if self._state == "RUNNING":
+            self.stats.running_s += spent
+        elif self._state == "PAUSED":
+            self.stats.paused_s += spent
+
+    def _enter(self, state: str, trace: str | None = None) -> None:
+        self._account()
+        self._state = self.stats.state = state
+        self._event(TaskState(self.id, state, self._generation, trace))
+

@@ -1,0 +1,220 @@
+"""What must work while the event loop does not: a thread that ends an orphaned host and tells of a stuck loop.
+
+All that the host sends goes through ``SharedWriter``, so that the thread can send a whole message between two of the loop's.
+"""
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import logging
+import os
+import select
+import signal
+import sys
+import threading
+import time
+import traceback
+from typing import TYPE_CHECKING, Final
+
+from worker.pipe import event_frame
+from worker.protocol import LoopStuck
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+log = logging.getLogger(__name__)
+
+_TICK_S: Final = 0.5
+_WARN_S: Final = 2.0
+_BEAT_S: Final = 0.25
+_SEND_DEADLINE_S: Final = 2.0
+_PR_SET_PDEATHSIG: Final = 1
+#: What follows the task's or connector's own name in names of asyncio tasks.
+_SUFFIXES: Final = frozenset({"runner", "offsets", "producer", "connector", "validate", "alter-offsets"})
+
+
+def die_with_parent() -> None:
+    """Ask the kernel to kill this process when the thread that started it ends; Linux only, elsewhere the watch does it."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+class SharedWriter:
+    """Writes to a non-blocking socket from the event loop and, whole messages at a time, from another thread.
+
+    Args:
+        sock: owned from now on.
+        loop: the event loop.
+    """
+
+    def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+        self._sock = sock
+        self._loop = loop
+        self._lock = threading.Lock()
+        self._queued = bytearray()
+        self._waiting = False
+        self._closing = False
+
+    def write(self, data: bytes) -> None:
+        """Send, or queue what the socket doesn't take now. On the event loop only; does not block."""
+        with self._lock:
+            if self._closing:
+                return
+            self._queued += data
+            self._send()
+            self._wait_for_room()
+
+    def write_from_thread(self, data: bytes, deadline_s: float) -> bool:
+        """Send now, waiting up to ``deadline_s`` seconds for room; False if it can't be sent. Not on the event loop."""
+        until = time.monotonic() + deadline_s
+        with self._lock:
+            self._queued += data
+            while self._queued and not self._closing:
+                self._send()
+                left = until - time.monotonic()
+                if left <= 0:
+                    break
+                if self._queued:
+                    select.select((), (self._sock,), (), min(left, 0.1))
+            return not self._queued
+
+    def is_closing(self) -> bool:
+        """Whether nothing can be sent any more."""
+        return self._closing
+
+    def close(self) -> None:
+        """Close the socket; on the event loop only."""
+        with self._lock:
+            if self._closing:
+                return
+            self._closing = True
+            if self._waiting:
+                self._loop.remove_writer(self._sock)
+            self._sock.close()
+
+    def _send(self) -> None:
+        try:
+            while self._queued:
+                del self._queued[:self._sock.send(self._queued)]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._queued.clear()  # the other side has gone; the reader sees it too
+
+    def _wait_for_room(self) -> None:
+        if bool(self._queued) == self._waiting:
+            return
+        self._waiting = bool(self._queued)
+        if self._waiting:
+            self._loop.add_writer(self._sock, self._room)
+        else:
+            self._loop.remove_writer(self._sock)
+
+    def _room(self) -> None:
+        with self._lock:
+            if not self._closing:
+                self._send()
+                self._wait_for_room()
+
+
+class LoopWatch:
+    """Watches an event loop, and the control process, from a thread.
+
+    Args:
+        loop: the event loop.
+        stuck_s: seconds without a turn after which the loop counts as stuck.
+        send: sends a frame from the thread.
+        orphaned: tells whether the control process has gone; None if that can't happen (in its own process).
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, stuck_s: float, send: Callable[[bytes], object],
+                 orphaned: Callable[[float], bool] | None) -> None:
+        self._loop = loop
+        self._stuck_s = stuck_s
+        self._send = send
+        self._orphaned = orphaned
+        self._beat = time.monotonic()
+        self._handle: asyncio.TimerHandle | None = None
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="loop-watch", daemon=True)
+        self.lag_s = 0.0
+
+    def start(self) -> None:
+        """Begin; on the event loop."""
+        self._tick()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread within half a second; on the event loop."""
+        self._ended.set()
+        if self._handle is not None:
+            self._handle.cancel()
+
+    def set_stuck(self, stuck_s: float) -> None:
+        """Change ``stuck_s``."""
+        self._stuck_s = stuck_s
+
+    def take_lag(self) -> float:
+        """The longest time in seconds that the loop was late since the last call."""
+        lag, self.lag_s = self.lag_s, 0.0
+        return lag
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        self.lag_s = max(self.lag_s, now - self._beat - _BEAT_S)
+        self._beat = now
+        self._handle = self._loop.call_later(_BEAT_S, self._tick)
+
+    def _run(self) -> None:
+        warned = told = 0.0
+        while not self._ended.is_set():
+            if self._orphaned is None:
+                self._ended.wait(_TICK_S)
+            elif self._orphaned(_TICK_S):
+                os._exit(1)
+            beat = self._beat
+            late = time.monotonic() - beat
+            if late >= self._stuck_s and told != beat:
+                told = warned = beat
+                self._tell(late)
+            elif late >= _WARN_S and warned != beat:
+                warned = beat
+                self._tell(late)
+
+    def _tell(self, late: float) -> None:
+        message = LoopStuck(late, culprit(self._loop), all_stacks())
+        self._send(event_frame(message))
+
+
+def culprit(loop: asyncio.AbstractEventLoop) -> str:
+    """The task (``NAME-0``) or connector whose code the loop is running now, as far as names tell; callable from any thread."""
+    with contextlib.suppress(RuntimeError):
+        running = asyncio.current_task(loop)
+        if running is not None:
+            name = running.get_name()
+            first, bar, suffix = name.rpartition("|")
+            return first if bar and suffix in _SUFFIXES else name
+    return ""
+
+
+def all_stacks() -> str:
+    """The stacks of all threads but the caller's."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    parts = []
+    for ident, frame in sys._current_frames().items():  # noqa: SLF001 - documented; there is no other way
+        if ident != threading.get_ident():
+            parts.append(f"Thread {names.get(ident, ident)}:\n{''.join(traceback.format_stack(frame))}")
+    return "\n".join(parts)
+
+
+def hung_up(descriptor: int) -> Callable[[float], bool]:
+    """A function that waits up to so many seconds and tells whether the other end of a socket, or the parent, has gone."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLHUP | select.POLLERR)
+    parent = os.getppid()
+
+    def check(timeout_s: float) -> bool:
+        return bool(poll.poll(timeout_s * 1000)) or os.getppid() != parent
+    return check

@@ -1,0 +1,265 @@
+"""``millrace worker FILE.properties [CONNECTOR.properties|.json ...] [--processes N]``: from files to a running worker.
+
+Exit codes: 0 after a signal, 1 when the worker could not start, 2 for a mistake in the properties, 75 when it can't go on and
+a supervisor should start it anew.
+"""
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+import uvloop
+from aiokafka.errors import KafkaError
+
+from connectors.errors import ConfigInvalid, MillraceError, Retriable
+from offsets.admin import TopicAdmin
+from worker import __version__, logs
+from worker.config import parse_worker
+from worker.properties import load
+from worker.rest.facade import NotLeader, RestError
+from worker.secrets.masking import SecretFilter, SecretMasker
+from worker.secrets.providers import ConfigTransformer, build_providers
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from connectors.options import Config
+    from worker.control.app import ControlProcess
+
+_log = logging.getLogger(__name__)
+OK, FAILED, MISTAKE, RESTART_ME = 0, 1, 2, 75
+_READY_DEADLINE_S: Final = 120.0
+_CREATE_DEADLINE_S: Final = 60.0
+_RETRY_S: Final = 1.0
+#: A third-party logger speaks up only when it matters: what they report at lower levels, the worker reports in its own words.
+_QUIET: Final = {"aiokafka": "FATAL", "faust": "ERROR", "mode": "ERROR", "aiohttp.access": "WARN", "worker.rest.access": "WARN",
+                 "asyncio": "ERROR"}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a worker until it is told to stop; returns the process's exit code."""
+    parser = argparse.ArgumentParser(prog="millrace worker", description="Runs a worker of a distributed cluster.")
+    parser.add_argument("properties", type=Path)
+    parser.add_argument("connectors", type=Path, nargs="*")
+    parser.add_argument("--processes", type=int)
+    options = parser.parse_args(argv)
+    try:
+        properties = load(options.properties)
+        connectors = [read_connector(path) for path in options.connectors]
+    except ConfigInvalid as error:
+        sys.stderr.write(f"{error}\n")
+        return MISTAKE
+    return uvloop.run(run_worker(properties, connectors, options.processes))
+
+
+def read_connector(path: Path) -> dict[str, str]:
+    """A connector's configuration from a file: properties, or JSON as ``POST /connectors`` or as a plain object of properties.
+
+    Raises:
+        ConfigInvalid: it can't be read, or has no name.
+    """
+    if path.suffix != ".json":
+        config = load(path)
+    else:
+        try:
+            body = orjson.loads(path.read_bytes())
+        except (OSError, orjson.JSONDecodeError) as error:
+            raise ConfigInvalid(f"{path}: {error}") from error
+        if not isinstance(body, dict):
+            raise ConfigInvalid(f"{path}: an object with the connector's properties is expected")
+        inner = body.get("config", body)
+        if not isinstance(inner, dict):
+            raise ConfigInvalid(f"{path}: the field 'config' must be an object")
+        config = {name: value if isinstance(value, str) else orjson.dumps(value).decode() for name, value in inner.items()}
+        if "name" in body:
+            config["name"] = str(body["name"])
+    if not config.get("name"):
+        raise ConfigInvalid(f"{path}: the property 'name' is missing: every connector needs one")
+    return config
+
+
+async def run_worker(properties: Mapping[str, str], connectors: Sequence[Mapping[str, str]],
+                     processes: int | None = None) -> int:
+    """Run a worker until SIGTERM or SIGINT; returns the exit code.
+
+    Args:
+        properties: the worker's, as in its file.
+        connectors: configurations to create or update once the worker is ready.
+        processes: number of task hosts, over what the properties say.
+    """
+    from worker.control.app import ControlProcess  # noqa: PLC0415 - Faust takes half a second to load; mistakes are told before
+
+    signals = _Signals(asyncio.get_running_loop())
+    try:
+        loggers = logs.configure(properties.get("log.format", "text"), properties.get("log.level", "INFO"))
+        loggers.apply(_QUIET)
+        resolved, config = await _parse(properties)
+    except ConfigInvalid as error:
+        sys.stderr.write(f"The worker's properties can't work:\n{error}\n")
+        return MISTAKE
+    try:
+        _log.info("Millrace %s starts a worker of cluster %r", __version__, config["group.id"])
+        process = ControlProcess(properties, resolved, config, loggers, processes)
+    except ConfigInvalid as error:
+        sys.stderr.write(f"The worker's properties can't work:\n{error}\n")
+        return MISTAKE
+    running = asyncio.create_task(_run(process, config, connectors, signals))
+    try:
+        return await running
+    finally:
+        signals.close()
+
+
+async def _parse(properties: Mapping[str, str]) -> tuple[dict[str, str], Config]:
+    masker = SecretMasker()
+    providers = await asyncio.to_thread(build_providers, properties)
+    resolved, _ = await ConfigTransformer(providers, masker.add).transform_async(properties)
+    masker.learn(resolved)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(SecretFilter(masker))
+    config, warnings = parse_worker(resolved)
+    for warning in warnings:
+        _log.warning("%s", warning)
+    return resolved, config
+
+
+async def _run(process: ControlProcess, config: Config, connectors: Sequence[Mapping[str, str]], signals: _Signals) -> int:
+    started = time.monotonic()
+    starting = asyncio.create_task(_start(process, config, connectors, started))
+    asked = asyncio.create_task(signals.first.wait())
+    try:
+        await asyncio.wait({starting, asked, process.failed}, return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            starting.result()
+            await asyncio.wait({asked, process.failed}, return_when=asyncio.FIRST_COMPLETED)
+    except (MillraceError, KafkaError, OSError) as error:
+        sys.stderr.write(f"The worker could not start: {error}\n")
+        starting.cancel()
+        await process.stop()
+        return MISTAKE if isinstance(error, ConfigInvalid) else FAILED
+    finally:
+        asked.cancel()
+    if process.failed.done() and not signals.first.is_set():
+        await process.stop()
+        return RESTART_ME
+    if starting.done():
+        await _drain(process, config, signals)
+    starting.cancel()
+    await asyncio.gather(starting, return_exceptions=True)
+    await process.stop()
+    _log.info("The worker has stopped")
+    return OK
+
+
+async def _start(process: ControlProcess, config: Config, connectors: Sequence[Mapping[str, str]], started: float) -> None:
+    await _reach_kafka(process, config)
+    await process.start()
+    await process.wait_ready(_READY_DEADLINE_S)
+    node = process.node
+    leader = node.view.leader.worker_id if node.view is not None else "?"
+    _log.info("Worker %s is ready after %.1f s: %d workers, %s leads, %d connectors", node.worker_id,
+              time.monotonic() - started, node.stats.members, leader, len(node.config.snapshot.connectors))
+    for connector in connectors:
+        await _create(process, connector)
+
+
+async def _reach_kafka(process: ControlProcess, config: Config) -> None:
+    """Wait for a broker that answers, and say what one waits for.
+
+    Raises:
+        Retriable: none within ``kafka.start.timeout.ms``.
+    """
+    servers = ",".join(config["bootstrap.servers"])
+    deadline_s = config["kafka.start.timeout.ms"] / 1000
+    until = time.monotonic() + deadline_s
+    told = False
+    while True:
+        try:
+            async with TopicAdmin(process.client, min(10.0, max(1.0, deadline_s))):
+                _log.info("Kafka answers at %s", servers)
+                return
+        except Retriable as error:
+            if time.monotonic() + _RETRY_S >= until:
+                raise Retriable(f"no Kafka broker answered at {servers} (bootstrap.servers) within {deadline_s:g} s "
+                                f"(kafka.start.timeout.ms). Start Kafka, or correct bootstrap.servers and the security "
+                                f"settings. The last try: {error}") from error
+            if not told:
+                _log.warning("Waiting up to %g s for Kafka at %s: %s", deadline_s, servers, error)
+                told = True
+            await asyncio.sleep(_RETRY_S)
+
+
+async def _create(process: ControlProcess, connector: Mapping[str, str]) -> None:
+    """Create or update a connector from the command line, through whichever worker leads."""
+    name = connector["name"]
+    until = time.monotonic() + _CREATE_DEADLINE_S
+    while True:
+        try:
+            created = await process.put_connector(name, connector)
+        except NotLeader:
+            problem = "there is no leader yet"
+        except RestError as error:
+            if error.status not in (409, 500, 503):
+                _log.error("Connector %s from the command line was refused: %s", name, error)
+                return
+            problem = str(error)
+        else:
+            _log.info("Connector %s from the command line was %s", name, "created" if created else "updated")
+            return
+        if time.monotonic() > until:
+            _log.error("Connector %s from the command line could not be created within %g s: %s", name, _CREATE_DEADLINE_S,
+                       problem)
+            return
+        await asyncio.sleep(_RETRY_S)
+
+
+async def _drain(process: ControlProcess, config: Config, signals: _Signals) -> None:
+    """Hand the work over; a second signal cuts it short."""
+    draining = asyncio.create_task(process.drain(config["drain.timeout.ms"] / 1000))
+    hurried = asyncio.create_task(signals.second.wait())
+    await asyncio.wait({draining, hurried, process.failed}, return_when=asyncio.FIRST_COMPLETED)
+    if hurried.done():
+        _log.warning("A second signal: the worker stops without waiting for others to take over")
+    for task in (draining, hurried):
+        task.cancel()
+    await asyncio.gather(draining, hurried, return_exceptions=True)
+
+
+class _Signals:
+    """SIGTERM and SIGINT as events; the third one ends the process at once."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._count = 0
+        self.first = asyncio.Event()
+        self.second = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._came, number)
+
+    def close(self) -> None:
+        """Give the signals back."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.remove_signal_handler(number)
+
+    def _came(self, number: int) -> None:
+        self._count += 1
+        _log.info("Received %s", signal.Signals(number).name)
+        if self._count == 1:
+            self.first.set()
+        elif self._count == 2:
+            self.second.set()
+        else:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+
+
+def connector_body(connector: Mapping[str, Any]) -> bytes:
+    """The body of ``PUT /connectors/NAME/config``."""
+    return orjson.dumps(dict(connector))

@@ -1,0 +1,292 @@
+"""Logs: one line per event, with the connector or task it belongs to, and levels that change at run time.
+
+Java's level names are used everywhere an operator sees one. ``/admin/loggers`` (KIP-495, KIP-976) works on ``LoggerRegistry``.
+"""
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+import time
+from collections import OrderedDict
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+import msgspec
+import orjson
+
+from connectors.errors import ConfigInvalid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ROOT: Final = "root"
+#: Java level names -> Python's numbers; OFF is above everything.
+LEVELS: Final[dict[str, int]] = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "FATAL": 50, "OFF": 100}
+_FORMATS: Final = ("text", "json")
+#: ``LoggerRegistry.list`` hides the built-in in its class.
+_Names = list[str]
+#: What an operator's habits from the Java worker mean here: the Python package that does that part of the work.
+_JAVA_NAMES: Final = {
+    "org.apache.kafka.connect": ("worker", "offsets", "connectors"),
+    "org.apache.kafka.connect.runtime": ("worker",),
+    "org.apache.kafka.connect.runtime.rest": ("worker.rest",),
+    "org.apache.kafka.connect.runtime.distributed": ("worker.control",),
+    "org.apache.kafka.connect.storage": ("offsets",),
+    "org.apache.kafka.connect.transforms": ("worker.transforms",),
+    "org.apache.kafka.connect.file": ("connectors.file",),
+    "org.apache.kafka.clients": ("aiokafka",),
+}
+#: Identical warnings and errors within this many seconds are counted, not written.
+_REPEAT_S: Final = 10.0
+_REMEMBERED: Final = 1000
+
+#: Whose work is being done: "" or Connect's ``[connector|task-0] ``. Tasks of the event loop inherit it.
+_context: ContextVar[tuple[str, str]] = ContextVar("log_context", default=("", ""))
+
+
+@contextlib.contextmanager
+def context(connector: str, scope: str = "worker") -> Iterator[None]:
+    """Mark all log lines of the block, and of asyncio tasks made in it, with the connector and ``task-N`` or ``worker``."""
+    token = _context.set((connector, scope))
+    try:
+        yield
+    finally:
+        _context.reset(token)
+
+
+def set_context(connector: str, scope: str = "worker") -> None:
+    """Mark all further log lines of the running asyncio task, and of those it makes."""
+    _context.set((connector, scope))
+
+
+def connector_logger(name: str, connector: str, scope: str = "worker") -> logging.LoggerAdapter[logging.Logger]:
+    """A logger for code of a connector: its lines carry the connector and ``task-N`` or ``worker`` wherever it is called."""
+    return _ConnectorAdapter(logging.getLogger(name), {"connector": connector, "scope": scope})
+
+
+class _ConnectorAdapter(logging.LoggerAdapter[logging.Logger]):
+    """Puts its fields into the record, beside those given with the call."""
+
+    def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
+        kwargs["extra"] = {**(self.extra or {}), **(kwargs.get("extra") or {})}
+        return msg, kwargs
+
+
+def java_level(number: int) -> str:
+    """The Java name of a Python level; one in between gets the name of the next lower one."""
+    name = "TRACE"
+    for candidate, bound in LEVELS.items():
+        if number >= bound:
+            name = candidate
+    return name
+
+
+def parse_level(text: str) -> int:
+    """The Python number of a Java level name, in any case of letters.
+
+    Raises:
+        ConfigInvalid: there is no such level.
+    """
+    level = LEVELS.get(text.strip().upper())
+    if level is None:
+        raise ConfigInvalid(f"invalid log level '{text}'; levels are {', '.join(LEVELS)}")
+    return level
+
+
+class LoggerState(msgspec.Struct, frozen=True):
+    """A logger's level as REST shows it; ``last_modified`` is milliseconds since the epoch, None if never changed by REST."""
+
+    level: str
+    last_modified: int | None = None
+
+
+class LoggerRegistry:
+    """Levels of this process's loggers.
+
+    Any name is accepted, also that of a Java class: it makes a logger of that name, and where the name stands for a part of
+    the Java worker, the corresponding Python package is set with it.
+
+    Args:
+        manager: whose loggers; by default the process's.
+        clock: milliseconds since the epoch.
+    """
+
+    def __init__(self, manager: logging.Manager | None = None, clock: Callable[[], float] | None = None) -> None:
+        self._manager = manager or logging.Logger.manager
+        self._clock = clock or (lambda: time.time() * 1000)
+        self._modified: dict[str, int] = {}
+
+    def list(self) -> dict[str, LoggerState]:
+        """Root and every logger whose own level is set, by name."""
+        named = {name: logger for name, logger in self._loggers().items() if logger.level != logging.NOTSET}
+        return {name: self._state(name, logger) for name, logger in sorted((*named.items(), (ROOT, self._manager.root)))}
+
+    def get(self, name: str) -> LoggerState | None:
+        """A logger's level in effect; None if there is no such logger (it is not made)."""
+        if name.lower() == ROOT:
+            return self._state(ROOT, self._manager.root)
+        logger = self._loggers().get(name)
+        return None if logger is None else self._state(name, logger)
+
+    def set(self, name: str, level: str) -> _Names:
+        """Set a logger and all below it, the whole tree for ``root``; returns their names, sorted.
+
+        Raises:
+            ConfigInvalid: no such level.
+        """
+        number = parse_level(level)
+        if name.lower() == ROOT:
+            affected = {ROOT: self._manager.root, **self._loggers()}
+        else:
+            for start in (name, *_JAVA_NAMES.get(name, ())):
+                self._manager.getLogger(start)
+            starts = (name, *_JAVA_NAMES.get(name, ()))
+            affected = {found: logger for found, logger in self._loggers().items()
+                        if any(found == start or found.startswith(f"{start}.") for start in starts)}
+        now = int(self._clock())
+        self._modified.update({found: now for found, logger in affected.items() if logger.getEffectiveLevel() != number})
+        for logger in affected.values():
+            logger.setLevel(number)
+        return sorted(affected)
+
+    def levels(self) -> dict[str, str]:
+        """Logger -> level of all that have a level of their own: what a new task host must be given."""
+        return {name: state.level for name, state in self.list().items()}
+
+    def apply(self, levels: dict[str, str]) -> None:
+        """Set exactly these loggers, without those below them; for a task host's start. Unknown levels are left out."""
+        for name, level in levels.items():
+            number = LEVELS.get(level.upper())
+            if number is not None:
+                (self._manager.root if name.lower() == ROOT else self._manager.getLogger(name)).setLevel(number)
+
+    def _loggers(self) -> dict[str, logging.Logger]:
+        return {name: logger for name, logger in self._manager.loggerDict.items() if isinstance(logger, logging.Logger)}
+
+    def _state(self, name: str, logger: logging.Logger) -> LoggerState:
+        return LoggerState(java_level(logger.getEffectiveLevel()), self._modified.get(name))
+
+
+class RepeatLimiter:
+    """Lets the first of identical events pass, then one per interval with the number of those held back."""
+
+    def __init__(self, interval_s: float = _REPEAT_S, remembered: int = _REMEMBERED) -> None:
+        self._interval_s = interval_s
+        self._remembered = remembered
+        self._events: OrderedDict[object, tuple[float, int]] = OrderedDict()
+
+    def admit(self, key: object, now: float) -> int | None:
+        """How many were held back since the last that passed, if this one may pass; None if it is held back."""
+        known = self._events.get(key)
+        if known is not None and now - known[0] < self._interval_s:
+            self._events[key] = (known[0], known[1] + 1)
+            return None
+        self._events[key] = (now, 0)
+        self._events.move_to_end(key)
+        if len(self._events) > self._remembered:
+            self._events.popitem(last=False)
+        return known[1] if known is not None else 0
+
+
+class _RepeatFilter(logging.Filter):
+    """Applies a ``RepeatLimiter`` to warnings and errors with the same logger, context and text."""
+
+    def __init__(self, limiter: RepeatLimiter) -> None:
+        super().__init__()
+        self._limiter = limiter
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno < logging.WARNING:
+            return True
+        held_back = self._limiter.admit((record.name, record.levelno, _connector_of(record), record.getMessage()),
+                                        time.monotonic())
+        if held_back:
+            record.repeated = held_back
+        return held_back is not None
+
+
+def _connector_of(record: logging.LogRecord) -> tuple[str, str]:
+    connector = getattr(record, "connector", None)
+    if connector:
+        return str(connector), str(getattr(record, "scope", "worker"))
+    return _context.get()
+
+
+class TextFormatter(logging.Formatter):
+    """Connect's pattern ``[time] LEVEL [connector|task-0] message (logger:line)``; a trace follows on the same line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line; line ends in it are written as a backslash and an n."""
+        connector, scope = _connector_of(record)
+        moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
+        text = f"[{connector}|{scope}] {record.getMessage()}" if connector else record.getMessage()
+        repeated = getattr(record, "repeated", 0)
+        if repeated:
+            text += f" (repeated {repeated} times since it was last shown)"
+        trace = _trace(self, record)
+        if trace:
+            text += f": {trace}"
+        line = f"[{moment},{int(record.msecs):03d}] {java_level(record.levelno)} {text} ({record.name}:{record.lineno})"
+        return line.replace("\r", "\\r").replace("\n", "\\n")
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time (UTC), level, logger, line, message, and connector, scope, repeated, trace if any."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The object."""
+        connector, scope = _connector_of(record)
+        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        fields: dict[str, Any] = {"time": f"{moment}.{int(record.msecs):03d}Z", "level": java_level(record.levelno),
+                                  "logger": record.name, "line": record.lineno, "message": record.getMessage(),
+                                  "process": record.process}
+        if connector:
+            fields["connector"] = connector
+            fields["scope"] = scope
+        repeated = getattr(record, "repeated", 0)
+        if repeated:
+            fields["repeated"] = repeated
+        trace = _trace(self, record)
+        if trace:
+            fields["trace"] = trace
+        try:
+            return orjson.dumps(fields).decode()
+        except orjson.JSONEncodeError:  # an unpaired surrogate in a message
+            return orjson.dumps({name: value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+                                 for name, value in fields.items()}).decode()
+
+
+def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    parts = []
+    if record.exc_info and record.exc_info[0] is not None:
+        parts.append(formatter.formatException(record.exc_info))
+    if record.stack_info:
+        parts.append(record.stack_info)
+    return "\n".join(parts)
+
+
+def configure(form: str = "text", level: str = "INFO", stream: TextIO | None = None) -> LoggerRegistry:
+    """Set this process's logging up anew, in place of what was there; returns the registry of levels.
+
+    Args:
+        form: ``text`` or ``json`` (``log.format``).
+        level: Java name of the root logger's level (``log.level``).
+        stream: where to; by default standard error.
+
+    Raises:
+        ConfigInvalid: unknown form or level.
+    """
+    if form not in _FORMATS:
+        raise ConfigInvalid(f"Invalid value {form} for configuration log.format: String must be one of: {', '.join(_FORMATS)}")
+    number = parse_level(level)
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(TextFormatter() if form == "text" else JsonFormatter())
+    handler.addFilter(_RepeatFilter(RepeatLimiter()))
+    root = logging.getLogger()
+    for old in list(root.handlers):
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(number)
+    logging.captureWarnings(capture=True)
+    return LoggerRegistry()

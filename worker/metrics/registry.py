@@ -1,0 +1,268 @@
+"""Every metric that a worker exposes, as data: what Kafka Connect has under its own names, and what only Millrace has.
+
+A Connect metric is an attribute of a JMX bean; which Prometheus name it has depends on the exporter's rules. Dashboards follow
+a few sets of rules, called families here:
+
+- ``A``: Strimzi's rules for the JMX exporter, its dashboards and alerts (the default);
+- ``B``: Confluent's rules (jmx-monitoring-stacks) and Aiven's, one metric per bean attribute;
+- ``C``: Strimzi's metrics reporter: as B, but text attributes end in ``_info``.
+
+Metrics of our own (``millrace_*``, ``process_*``) have one name, whatever the family.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+
+class Family(StrEnum):
+    """A set of names for Kafka Connect's metrics."""
+
+    A = "A"
+    B = "B"
+    C = "C"
+
+
+class Kind(StrEnum):
+    """What a metric's value is; ``TEXT`` is a word, exposed as a label of a series whose value is 1."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+    TEXT = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """The declaration of one metric.
+
+    Attributes:
+        name: Connect's attribute name (``batch-size-avg``), or the full name of one of our own.
+        group: Connect's bean type (``connector-task-metrics``), or ``millrace-*`` and ``process`` of our own.
+        labels: label names, in order.
+        kind: see ``Kind``.
+        unit: of the value: ``ms``, ``records``, ``ratio`` ...; empty for a plain count.
+        help: one sentence.
+        families: families that have it; empty for our own, which are always there.
+    """
+
+    name: str
+    group: str
+    labels: tuple[str, ...]
+    kind: Kind
+    unit: str
+    help: str
+    families: frozenset[Family] = frozenset()
+
+    def exposed(self, family: Family) -> str | None:
+        """Its Prometheus name in ``family``, or None if that family does not have it."""
+        if not self.families:
+            return self.name
+        if family not in self.families:
+            return None
+        attribute = self.name.replace("-", "_")
+        if family is Family.A:
+            return f"{_A_PREFIX[self.group]}_{attribute}"
+        bean = _BEAN[self.group]
+        if self.kind is Kind.TEXT:
+            return bean if family is Family.B else f"{bean}_{attribute}_info"
+        return f"{bean}_{attribute}"
+
+
+WORKER: Final = "connect-worker-metrics"
+WORKER_CONNECTOR: Final = "connect-worker-metrics of a connector"
+REBALANCE: Final = "connect-worker-rebalance-metrics"
+COORDINATOR: Final = "connect-coordinator-metrics"
+CONNECTOR: Final = "connector-metrics"
+TASK: Final = "connector-task-metrics"
+SOURCE_TASK: Final = "source-task-metrics"
+TASK_ERROR: Final = "task-error-metrics"
+APP: Final = "app-info"
+OWN_WORKER: Final = "millrace-worker"
+OWN_TOPIC: Final = "millrace-topic"
+OWN_HOST: Final = "millrace-host"
+OWN_TASK: Final = "millrace-task"
+OWN_CONNECTOR: Final = "millrace-connector"
+PROCESS: Final = "process"
+
+_A_PREFIX: Final = {
+    WORKER: "kafka_connect_worker",
+    WORKER_CONNECTOR: "kafka_connect_worker",
+    REBALANCE: "kafka_connect_worker_rebalance",
+    COORDINATOR: "kafka_connect_coordinator",
+    CONNECTOR: "kafka_connect_connector",
+    TASK: "kafka_connect_connector_task",
+    SOURCE_TASK: "kafka_connect_source_task",
+    TASK_ERROR: "kafka_connect_task_error",
+    APP: "kafka_connect",
+}
+_BEAN: Final = {
+    WORKER: "kafka_connect_connect_worker_metrics",
+    WORKER_CONNECTOR: "kafka_connect_connect_worker_metrics",
+    REBALANCE: "kafka_connect_connect_worker_rebalance_metrics",
+    COORDINATOR: "kafka_connect_connect_coordinator_metrics",
+    CONNECTOR: "kafka_connect_connector_metrics",
+    TASK: "kafka_connect_connector_task_metrics",
+    SOURCE_TASK: "kafka_connect_source_task_metrics",
+    TASK_ERROR: "kafka_connect_task_error_metrics",
+    APP: "kafka_connect_app_info",
+}
+#: What a bean's labels are called where a family calls them otherwise.
+LABEL_NAMES: Final = {(Family.A, "client_id"): "clientid"}
+#: Labels that a family adds to a bean without any.
+ADDED_LABELS: Final = {(Family.B, WORKER): (("connector", "aggregate"),)}
+
+_ALL: Final = frozenset(Family)
+_BC: Final = frozenset({Family.B, Family.C})
+_AC: Final = frozenset({Family.A, Family.C})
+_C_ONLY: Final = frozenset({Family.C})
+_COUNTER, _GAUGE, _HISTOGRAM, _TEXT = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM, Kind.TEXT
+
+
+class _Group:
+    """Declares metrics of one group."""
+
+    def __init__(self, group: str, *labels: str, families: frozenset[Family] = _ALL) -> None:
+        self._group = group
+        self._labels = labels
+        self._families = families
+
+    def __call__(self, name: str, kind: Kind, unit: str, text: str, families: frozenset[Family] | None = None) -> Metric:
+        return Metric(name, self._group, self._labels, kind, unit, text, self._families if families is None else families)
+
+
+_OWN: Final[frozenset[Family]] = frozenset()
+_worker = _Group(WORKER)
+_worker_connector = _Group(WORKER_CONNECTOR, "connector")
+_rebalance = _Group(REBALANCE)
+_coordinator = _Group(COORDINATOR, "client_id")
+_connector = _Group(CONNECTOR, "connector")
+_task = _Group(TASK, "connector", "task")
+_source = _Group(SOURCE_TASK, "connector", "task")
+_error = _Group(TASK_ERROR, "connector", "task")
+_app = _Group(APP, "client_id")
+_own_worker = _Group(OWN_WORKER, families=_OWN)
+_own_topic = _Group(OWN_TOPIC, "topic", families=_OWN)
+_own_host = _Group(OWN_HOST, "host", families=_OWN)
+_own_connector = _Group(OWN_CONNECTOR, "connector", families=_OWN)
+_own_task = _Group(OWN_TASK, "connector", "task", families=_OWN)
+_process = _Group(PROCESS, families=_OWN)
+
+CONNECT: Final[tuple[Metric, ...]] = (
+    _worker("connector-count", _GAUGE, "", "Connectors that run in this worker."),
+    _worker("task-count", _GAUGE, "", "Tasks that run in this worker."),
+    _worker("connector-startup-attempts-total", _COUNTER, "", "Connector startups that this worker has attempted."),
+    _worker("connector-startup-success-total", _COUNTER, "", "Connector startups that succeeded."),
+    _worker("connector-startup-success-percentage", _GAUGE, "ratio", "Share of connector startups that succeeded, 0 to 1."),
+    _worker("connector-startup-failure-total", _COUNTER, "", "Connector startups that failed."),
+    _worker("connector-startup-failure-percentage", _GAUGE, "ratio", "Share of connector startups that failed, 0 to 1."),
+    _worker("task-startup-attempts-total", _COUNTER, "", "Task startups that this worker has attempted."),
+    _worker("task-startup-success-total", _COUNTER, "", "Task startups that succeeded."),
+    _worker("task-startup-success-percentage", _GAUGE, "ratio", "Share of task startups that succeeded, 0 to 1."),
+    _worker("task-startup-failure-total", _COUNTER, "", "Task startups that failed."),
+    _worker("task-startup-failure-percentage", _GAUGE, "ratio", "Share of task startups that failed, 0 to 1."),
+    _worker_connector("connector-total-task-count", _GAUGE, "", "Tasks of the connector on this worker."),
+    _worker_connector("connector-running-task-count", _GAUGE, "", "Tasks of the connector on this worker that are running."),
+    _worker_connector("connector-paused-task-count", _GAUGE, "", "Tasks of the connector on this worker that are paused."),
+    _worker_connector("connector-failed-task-count", _GAUGE, "", "Tasks of the connector on this worker that are failed."),
+    _worker_connector("connector-unassigned-task-count", _GAUGE, "",
+                      "Tasks of the connector on this worker that are unassigned."),
+    _worker_connector("connector-destroyed-task-count", _GAUGE, "",
+                      "Tasks of the connector on this worker that are destroyed."),
+    _worker_connector("connector-restarting-task-count", _GAUGE, "",
+                      "Tasks of the connector on this worker that are restarting."),
+    _rebalance("connect-protocol", _TEXT, "", "How workers agree on what runs where.", _AC),
+    _rebalance("leader-name", _TEXT, "", "The group's leader, by its REST URL.", _AC),
+    _rebalance("epoch", _GAUGE, "", "Generation of the group that this worker is in."),
+    _rebalance("completed-rebalances-total", _COUNTER, "", "Rebalances this worker has been through."),
+    _rebalance("rebalancing", _GAUGE, "", "1 while a rebalance is under way, else 0."),
+    _rebalance("rebalance-max-time-ms", _GAUGE, "ms", "Longest rebalance."),
+    _rebalance("rebalance-avg-time-ms", _GAUGE, "ms", "Average time of a rebalance."),
+    _rebalance("time-since-last-rebalance-ms", _GAUGE, "ms", "Time since the last rebalance ended."),
+    _coordinator("assigned-connectors", _GAUGE, "", "Connectors assigned to this worker."),
+    _coordinator("assigned-tasks", _GAUGE, "", "Tasks assigned to this worker."),
+    _connector("connector-class", _TEXT, "", "Class of the connector."),
+    _connector("connector-type", _TEXT, "", "source or sink."),
+    _connector("connector-version", _TEXT, "", "Version the connector's class reports."),
+    _connector("status", _TEXT, "", "State of the connector: unassigned, running, paused, stopped, failed or restarting."),
+    _task("status", _TEXT, "", "State of the task: unassigned, running, paused, failed, restarting or destroyed.", _AC),
+    _task("running-ratio", _GAUGE, "ratio", "Share of its life that the task was running."),
+    _task("pause-ratio", _GAUGE, "ratio", "Share of its life that the task was paused."),
+    _task("offset-commit-max-time-ms", _GAUGE, "ms", "Longest commit of offsets in the window."),
+    _task("offset-commit-avg-time-ms", _GAUGE, "ms", "Average time of a commit of offsets in the window."),
+    _task("offset-commit-success-percentage", _GAUGE, "ratio",
+          "Share of commits of offsets in the window that succeeded, 0 to 1.", _BC),
+    _task("offset-commit-failure-percentage", _GAUGE, "ratio",
+          "Share of commits of offsets in the window that failed, 0 to 1.", _BC),
+    _task("batch-size-max", _GAUGE, "records", "Largest batch polled in the window."),
+    _task("batch-size-avg", _GAUGE, "records", "Average size of the batches polled in the window."),
+    _source("source-record-poll-rate", _GAUGE, "records/s", "Records polled a second in the window, before transforms."),
+    _source("source-record-poll-total", _COUNTER, "records", "Records polled since the task started, before transforms."),
+    _source("source-record-write-rate", _GAUGE, "records/s", "Records acknowledged by Kafka a second in the window."),
+    _source("source-record-write-total", _COUNTER, "records", "Records acknowledged by Kafka since the task started."),
+    _source("poll-batch-max-time-ms", _GAUGE, "ms", "Longest time in the window to poll a batch."),
+    _source("poll-batch-avg-time-ms", _GAUGE, "ms", "Average time in the window to poll a batch."),
+    _source("source-record-active-count", _GAUGE, "records", "Records polled but not yet acknowledged by Kafka."),
+    _source("source-record-active-count-max", _GAUGE, "records", "Largest such number in the window."),
+    _source("source-record-active-count-avg", _GAUGE, "records", "Average such number in the window."),
+    _source("transaction-size-min", _GAUGE, "records", "Smallest transaction since the task started."),
+    _source("transaction-size-max", _GAUGE, "records", "Largest transaction since the task started."),
+    _source("transaction-size-avg", _GAUGE, "records", "Average transaction since the task started."),
+    _error("total-record-failures", _GAUGE, "", "Operations on records that failed."),
+    _error("total-record-errors", _GAUGE, "", "Errors in operations on records, retried ones included."),
+    _error("total-records-skipped", _GAUGE, "records", "Records skipped because of errors."),
+    _error("total-retries", _GAUGE, "", "Operations that were tried again."),
+    _error("total-errors-logged", _GAUGE, "", "Errors that were logged."),
+    _error("deadletterqueue-produce-requests", _GAUGE, "", "Writes to the dead letter topic."),
+    _error("deadletterqueue-produce-failures", _GAUGE, "", "Failed writes to the dead letter topic."),
+    _error("last-error-timestamp", _GAUGE, "ms", "When the task last had an error, since the epoch; 0 for never."),
+    _app("start-time-ms", _GAUGE, "ms", "When the worker started, since the epoch.", _C_ONLY),
+    _app("version", _TEXT, "", "Version of Millrace.", _BC),
+)
+
+OWN: Final[tuple[Metric, ...]] = (
+    _own_worker("millrace_worker_leader", _GAUGE, "", "1 if this worker is the group's leader, else 0."),
+    _own_worker("millrace_worker_ready", _GAUGE, "",
+                "1 once the worker has caught up with the internal topics and is a member of the group, else 0."),
+    _own_worker("millrace_worker_draining", _GAUGE, "", "1 while the worker hands its tasks over, else 0."),
+    _own_worker("millrace_worker_members", _GAUGE, "", "Live workers of the group that this worker knows of."),
+    _own_worker("millrace_worker_loop_lag_seconds", _GAUGE, "s",
+                "Longest time the control process's event loop was late in the window."),
+    _own_worker("millrace_placement_version", _GAUGE, "", "Version of the placement this worker has taken over."),
+    _own_worker("millrace_placement_moves_total", _COUNTER, "",
+                "Tasks and connectors that this worker started or stopped because of a new placement."),
+    _own_worker("millrace_placement_pending", _GAUGE, "", "Tasks and connectors placed here that don't run yet."),
+    _own_topic("millrace_topic_connected", _GAUGE, "", "1 while the reader of an internal topic is connected, else 0."),
+    _own_topic("millrace_topic_unreadable_records_total", _COUNTER, "records",
+               "Records of an internal topic that made no sense and were left out."),
+    _own_host("millrace_host_up", _GAUGE, "", "1 while the task host runs, else 0."),
+    _own_host("millrace_host_restarts_total", _COUNTER, "", "How often the task host was replaced."),
+    _own_host("millrace_host_stuck_total", _COUNTER, "", "How often its event loop stopped answering."),
+    _own_host("millrace_host_tasks", _GAUGE, "", "Tasks in the host, failed ones included."),
+    _own_host("millrace_host_connectors", _GAUGE, "", "Connector instances in the host."),
+    _own_host("millrace_host_cpu_seconds_total", _COUNTER, "s", "CPU time of the host's process."),
+    _own_host("millrace_host_resident_memory_bytes", _GAUGE, "bytes", "Resident memory of the host's process."),
+    _own_host("millrace_host_loop_lag_seconds", _GAUGE, "s", "Longest time its event loop was late in the window."),
+    _own_connector("millrace_connector_lag_seconds", _HISTOGRAM, "s",
+                   "Age of records at their acknowledgement by Kafka, by their own timestamp; each task's latest "
+                   "batch, once a second."),
+    _own_task("millrace_task_lag_seconds", _GAUGE, "s", "Age of the latest batch's records at their acknowledgement."),
+    _own_task("millrace_task_commit_duration_seconds", _HISTOGRAM, "s", "Time to commit offsets."),
+    _own_task("millrace_task_bytes_written_total", _COUNTER, "bytes", "Bytes of keys and values acknowledged by Kafka."),
+    _own_task("millrace_task_records_filtered_total", _COUNTER, "records", "Records that transforms dropped."),
+    _own_task("millrace_task_restarts_total", _COUNTER, "", "Automatic restarts of the task."),
+    _own_task("millrace_task_poll_seconds_total", _COUNTER, "s", "Time spent waiting for the connector's batches."),
+    _own_task("millrace_task_transform_seconds_total", _COUNTER, "s", "Time spent in transforms."),
+    _own_task("millrace_task_convert_seconds_total", _COUNTER, "s", "Time spent in converters."),
+    _own_task("millrace_task_produce_seconds_total", _COUNTER, "s",
+              "Time between sending batches and their acknowledgement, summed over batches."),
+    _own_task("millrace_task_produce_batches_total", _COUNTER, "", "Batches acknowledged by Kafka."),
+    _process("process_cpu_seconds_total", _COUNTER, "s", "CPU time of the control process."),
+    _process("process_resident_memory_bytes", _GAUGE, "bytes", "Resident memory of the control process."),
+    _process("process_start_time_seconds", _GAUGE, "s", "When the control process started, since the epoch."),
+    _process("process_open_fds", _GAUGE, "", "Open file descriptors of the control process."),
+)
+
+#: All declarations.
+METRICS: Final[tuple[Metric, ...]] = (*CONNECT, *OWN)

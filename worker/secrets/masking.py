@@ -1,0 +1,198 @@
+"""Keeping secrets out of everything that leaves the process: answers, errors, traces and logs.
+
+Two nets: values that are known to be secret are looked for wherever they stand, and texts that look like a secret
+(``password=...``, a URL with a password in it) are masked without being known.
+"""
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import traceback
+from typing import TYPE_CHECKING, Final
+
+from connectors.options import MASK
+from worker.secrets.providers import only_references
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from connectors.options import ConfigKey
+
+#: Shorter values are not looked for in texts: they would mask half of every message.
+SHORTEST: Final = 4
+#: Secrets known at a time; the oldest are forgotten beyond it.
+MOST_SECRETS: Final = 8192
+# Up to so many secrets, looking for each one in turn is faster than looking at each place of the text.
+_FEW: Final = 48
+
+_SECRET_NAME: Final = re.compile(r"passw(?:or)?d|passphrase|secret|token|credential|jaas\.config|key\Z", re.IGNORECASE)
+# Names that match but hold something about a secret, or a key of another kind.
+_HARMLESS_NAME: Final = re.compile(
+    r"(?:primary|partition|message|record|row|foreign|unique|sort|cluster|routing|route|document|dedup|group|public|from)"
+    r"[._-]?key\Z|^key\Z"
+    r"|[._-](?:url|uri|endpoint|file|path|location|class|provider|name|type|format|enabled?|required|ms|seconds|interval|timeout"
+    r"|ttl|audience|issuer|scope|algorithm)\Z", re.IGNORECASE)
+_HARMLESS_VALUES: Final = frozenset(("true", "false", "null", "none", "default", MASK))
+
+_URL: Final = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*://)([^\s/?#:@\"']*):([^\s/?#\"']+)@")
+_ASSIGNED: Final = re.compile(
+    r"((?:passw(?:or)?d|passphrase|secret|token|credentials?|(?:api|access|account|private|shared)[._-]?key)[\"']?\s*[=:]\s*)"
+    r"(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|[^\s,;&}\])\"']+)", re.IGNORECASE)
+_JAAS_VALUE: Final = re.compile(r"(?:password|secret|token|keyPassword|storePassword|clientSecret)\s*=\s*"
+                                r"(?:\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'|([^\s;]+))", re.IGNORECASE)
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether an option of that name probably holds a secret; for options that nobody declared."""
+    return _SECRET_NAME.search(name) is not None and _HARMLESS_NAME.search(name) is None
+
+
+def _secret_names(config: Mapping[str, str], keys: Iterable[ConfigKey]) -> set[str]:
+    declared: dict[str, bool] = {}
+    for key in keys:
+        declared[key.name] = key.secret
+        declared.update(dict.fromkeys(key.aliases, key.secret))
+    return {name for name in config if declared.get(name) or (name not in declared and is_secret_name(name))}
+
+
+def mask_config(config: Mapping[str, str], keys: Iterable[ConfigKey]) -> dict[str, str]:
+    """``config`` as it may be shown: secrets masked, references to config providers left as they are.
+
+    Args:
+        config: raw properties.
+        keys: the declarations of the connector's or worker's options; names not among them are judged by what they are.
+    """
+    secret = _secret_names(config, keys)
+    return {name: value if value is None or only_references(value) else
+            MASK if name in secret and value else mask_patterns(value) for name, value in config.items()}
+
+
+def mask_patterns(text: str) -> str:
+    """``text`` without what looks like a secret: passwords in URLs and after names such as ``password=``."""
+    if "://" in text and "@" in text:
+        text = _URL.sub(rf"\1\2:{MASK}@", text)
+    if "=" in text or ":" in text:
+        text = _ASSIGNED.sub(_assigned, text)
+    return text
+
+
+def _assigned(match: re.Match[str]) -> str:
+    value = match[2]
+    if MASK in match[0] or value == "[hidden" or value.startswith("${") or value.strip("\"'").lower() in _HARMLESS_VALUES:
+        return match[0]
+    quote = value[0] if value[0] in "\"'" else ""
+    return f"{match[1]}{quote}{MASK}{quote}"
+
+
+def secrets_in(value: str) -> list[str]:
+    """Secrets that stand inside a value: a URL's password, the values of a JAAS line."""
+    found = [match[3] for match in _URL.finditer(value)] if "://" in value else []
+    if "LoginModule" in value:
+        found += [match[1] or match[2] or match[3] or "" for match in _JAAS_VALUE.finditer(value)]
+    return found
+
+
+class SecretMasker:
+    """Knows secret values and takes them out of texts. Safe to use from several threads; never blocks."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._secrets: dict[str, None] = {}
+        #: Snapshots for readers: secrets from long to short, and the same by their first characters.
+        self._ordered: tuple[str, ...] = ()
+        self._by_start: dict[str, tuple[str, ...]] = {}
+
+    def __len__(self) -> int:
+        return len(self._secrets)
+
+    def add(self, *values: str) -> None:
+        """Mask these from now on; blank, very short and everyday values are left out."""
+        wanted = [part for value in values for part in _forms(value)]
+        with self._lock:
+            fresh = [value for value in wanted if value not in self._secrets]
+            if not fresh:
+                return
+            self._secrets.update(dict.fromkeys(fresh))
+            while len(self._secrets) > MOST_SECRETS:
+                del self._secrets[next(iter(self._secrets))]
+            self._ordered = tuple(sorted(self._secrets, key=len, reverse=True))
+            by_start: dict[str, list[str]] = {}
+            for value in self._ordered:
+                by_start.setdefault(value[:SHORTEST], []).append(value)
+            self._by_start = {start: tuple(group) for start, group in by_start.items()}
+
+    def learn(self, config: Mapping[str, str], keys: Iterable[ConfigKey] = ()) -> None:
+        """Mask the secrets of a resolved configuration from now on.
+
+        Args:
+            config: properties, with references resolved.
+            keys: the declarations of the options; names not among them are judged by what they are.
+        """
+        secret = _secret_names(config, keys)
+        found: list[str] = []
+        for name, value in config.items():
+            if not value or only_references(value):
+                continue
+            inside = secrets_in(value)
+            found += inside
+            if name in secret and not inside:
+                found.append(value)
+        if found:
+            self.add(*found)
+
+    def scrub(self, text: str) -> str:
+        """``text`` with every known secret, and whatever looks like one, masked; the same object if there is none."""
+        for secret in self._candidates(text):
+            text = text.replace(secret, MASK)
+        return mask_patterns(text)
+
+    def _candidates(self, text: str) -> list[str]:
+        ordered = self._ordered
+        if len(ordered) <= _FEW:
+            return [secret for secret in ordered if secret in text]
+        by_start = self._by_start
+        starts = {text[at:at + SHORTEST] for at in range(len(text) - SHORTEST + 1)} & by_start.keys()
+        found = [secret for start in starts for secret in by_start[start] if secret in text]
+        return sorted(found, key=len, reverse=True)
+
+
+def _forms(value: str) -> list[str]:
+    """The ways in which a secret may show: as it is, without the blanks around it, and its lines one by one."""
+    stripped = value.strip()
+    forms = [value, stripped]
+    if "\n" in stripped:
+        forms += [line.strip() for line in stripped.splitlines()]
+    return [form for form in dict.fromkeys(forms)
+            if len(form.strip()) >= SHORTEST and form.lower() not in _HARMLESS_VALUES and not form.startswith("-----")]
+
+
+class SecretFilter(logging.Filter):
+    """Scrubs log records: message, trace and the texts among extra fields. Put it on handlers, not on loggers."""
+
+    def __init__(self, masker: SecretMasker) -> None:
+        super().__init__()
+        self._masker = masker
+        self._standard = frozenset(logging.makeLogRecord({}).__dict__)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Scrub ``record`` in place; it is always kept."""
+        scrub = self._masker.scrub
+        message = record.getMessage()
+        clean = scrub(message)
+        if clean != message:
+            record.msg, record.args = clean, ()
+        if record.exc_info and record.exc_info[0] is not None:
+            trace = record.exc_text or "".join(traceback.format_exception(*record.exc_info)).rstrip("\n")
+            clean = scrub(trace)
+            if clean != trace:
+                # Formatters print exc_text; without exc_info nobody can format the exception again.
+                record.exc_text, record.exc_info = clean, None
+        elif record.exc_text:
+            record.exc_text = scrub(record.exc_text)
+        if record.stack_info:
+            record.stack_info = scrub(record.stack_info)
+        for name, value in record.__dict__.items():
+            if name not in self._standard and isinstance(value, str):
+                record.__dict__[name] = scrub(value)
+        return True
