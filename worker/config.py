@@ -1,7 +1,7 @@
 """The worker's properties, each declared once: Kafka Connect's ``DistributedConfig`` and a few of ours.
 
-``WORKER_CONFIG`` is the declaration; ``parse_worker`` checks a property file against it, maps Java class names through the alias
-tables of the parts they belong to, and collects a warning for every property that has no effect here.
+``WORKER_CONFIG`` is the declaration; ``parse_worker`` checks a property file against it, maps Java class names through the
+alias tables of the parts they belong to, and collects a warning for every property that has no effect here.
 """
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from connectors.options import (
     one_of,
 )
 from worker import kafka_clients
+from worker.converters.base import find_converter
 from worker.host.options import WORKER_KEYS
 from worker.rest.settings import REST_KEYS
 
@@ -285,21 +286,19 @@ def _cross_checks(config: Config) -> list[str]:
             "connector.client.config.override.policy", config["connector.client.config.override.policy"],
             "must be one of All, None, Principal (or the name of Kafka Connect's class); a policy class of your own can't run "
             "here"))
-    for label in config["node.labels"]:
-        if "=" not in label:
-            problems.append(invalid("node.labels", label, "A label must be name=value"))
+    problems.extend(invalid("node.labels", label, "A label must be name=value")
+                    for label in config["node.labels"] if "=" not in label)
     problems.extend(_converter_problems(config))
     return problems
 
 
 def _converter_problems(config: Config) -> list[str]:
-    from worker.converters import CONVERTERS, HEADER_CONVERTERS  # noqa: PLC0415 - heavy, and only needed at a start
-
     problems = []
-    for name, table in (("key.converter", CONVERTERS), ("value.converter", CONVERTERS), ("header.converter", HEADER_CONVERTERS)):
-        if config[name] not in table:
-            problems.append(invalid(name, config[name], "there is no Python converter for this class; known are: "
-                                    + ", ".join(sorted(table))))
+    for name in ("key.converter", "value.converter", "header.converter"):
+        try:
+            find_converter(config[name], name, headers=name == "header.converter")
+        except ConfigInvalid as error:
+            problems.append(str(error))
     return problems
 
 

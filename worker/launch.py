@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 import uvloop
@@ -94,7 +94,7 @@ async def run_worker(properties: Mapping[str, str], connectors: Sequence[Mapping
         connectors: configurations to create or update once the worker is ready.
         processes: number of task hosts, over what the properties say.
     """
-    from worker.control.app import ControlProcess  # noqa: PLC0415 - Faust takes half a second to load; mistakes are told before
+    from worker.control.app import ControlProcess
 
     signals = _Signals(asyncio.get_running_loop())
     try:
@@ -259,7 +259,3 @@ class _Signals:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
 
-
-def connector_body(connector: Mapping[str, Any]) -> bytes:
-    """The body of ``PUT /connectors/NAME/config``."""
-    return orjson.dumps(dict(connector))

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.api import SourceConnector
 from connectors.errors import ConfigInvalid
-from worker.converters import CONVERTERS, HEADER_CONVERTERS
+from worker.converters.base import CONVERTERS, ConverterPlugin
 from worker.transforms.base import Predicate, Transform
 from worker.transforms.registry import (
     PREDICATES,
@@ -34,7 +34,7 @@ from worker.transforms.registry import (
 from worker.transforms.versions import version_matches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from connectors.options import ConfigDef
 
@@ -99,9 +99,8 @@ class PluginRegistry:
         self._plugins: list[Plugin] = []
         items = plugin_path.split(",") if isinstance(plugin_path, str) else plugin_path
         direct = self._open_path([item.strip() for item in items if item.strip()])
-        for kind, table in (("converter", CONVERTERS), ("header_converter", HEADER_CONVERTERS)):
-            for cls, names in _by_class(table).items():
-                self._add(kind, cls, names, names[0].rpartition(".")[2], builtin=True)
+        for converter in CONVERTERS:
+            self._add_converter(converter)
         for group, kind in GROUPS.items():
             for entry in (*entry_points(group=group), *direct):
                 if entry.group in {group, ""}:
@@ -292,6 +291,18 @@ class PluginRegistry:
         for short in shorts:
             self._shorts.setdefault((kind, short), []).append(plugin)
 
+    def _add_converter(self, converter: ConverterPlugin) -> None:
+        try:
+            cls = converter.load()
+        except Exception as error:  # noqa: BLE001 - a plugin that can't be imported must not break the others
+            self._failed(converter.name, f"it can't be imported: {error}", error)
+            return
+        names = (converter.name, *converter.aliases)
+        label = converter.name.rpartition(".")[2]
+        for kind, fits in (("converter", converter.records), ("header_converter", converter.headers)):
+            if fits:
+                self._add(kind, cls, names, label, builtin=True)
+
     def _failed(self, what: str, why: str, error: BaseException | None = None) -> None:
         if what not in self.failures:
             _log.error("The plugin %s can't be used: %s", what, why, exc_info=error)
@@ -319,14 +330,6 @@ def _package_folders(folder: Path) -> list[Path]:
     if any(folder.glob("*.dist-info")):
         return [folder.resolve()]
     return sorted(child.resolve() for child in folder.iterdir() if child.is_dir() and any(child.glob("*.dist-info")))
-
-
-def _by_class(table: Mapping[str, type]) -> dict[type, tuple[str, ...]]:
-    """The names of each class in a table of names."""
-    result: dict[type, tuple[str, ...]] = {}
-    for name, cls in table.items():
-        result[cls] = (*result.get(cls, ()), name)
-    return {cls: tuple(sorted(names, key=lambda name: "." not in name)) for cls, names in result.items()}
 
 
 def _definitions(plugins: Iterable[Plugin]) -> dict[str, tuple[tuple[str, ...], ConfigDef]]:

@@ -11,11 +11,12 @@ from connectors.errors import Fatal, Skippable
 from connectors.file.config import settings
 from connectors.file.follower import Follower, Kind, Step
 from connectors.file.lines import BadLine, Lines, LineSplitter, byte_order, mark_length
+from connectors.file.rotation import HEAD
 from connectors.file.stdin import StandardInput
 from connectors.schema import STRING
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterator
+    from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 
     from connectors.api import Position, TaskContext
     from connectors.file.config import Settings
@@ -174,9 +175,12 @@ class _OneFile:
             return {POSITION: end, FINGERPRINT: self.follower.mark(end)}
         return {POSITION: end}
 
-    def _offsets(self, ends: Iterator[int] | Any) -> list[Position]:
+    def _offsets(self, ends: Sequence[int]) -> list[Position]:
         if not self._options.tracking:
             return [{POSITION: end} for end in ends]
+        if ends and ends[0] >= HEAD:
+            mark = self.follower.mark(HEAD)  # the same for all positions from here on
+            return [{POSITION: end, FINGERPRINT: mark} for end in ends]
         return [self._offset(end) for end in ends]
 
     def _batches(self, lines: Lines) -> list[Batch]:
@@ -193,7 +197,7 @@ class _OneFile:
             return [Batch(records[at:at + size]) for at in range(0, len(records), size)]
         return list(self._with_bad(records, ends, bad, size))
 
-    def _with_bad(self, records: list[SourceRecord], ends: Any, bad: Any, size: int) -> Iterator[Batch]:
+    def _with_bad(self, records: list[SourceRecord], ends: Sequence[int], bad: Sequence[BadLine], size: int) -> Iterator[Batch]:
         """Slices of ``records``, each with the bad lines among them."""
         waiting = [self._bad_record(line) for line in bad]
         positions = [line.end for line in bad]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from connectors.api import Batch, Position
+    from connectors.api import Batch, OffsetReader, Position, TaskMetrics
     from connectors.options import Config
 
 
@@ -119,8 +119,8 @@ class MemoryTaskContext:
         self.connector = connector
         self.task = task
         self.config = config
-        self.offsets = offsets
-        self.metrics = metrics
+        self.offsets: OffsetReader = offsets
+        self.metrics: TaskMetrics = metrics
         self.log = log
         self.transaction_boundary = transaction_boundary
 
@@ -132,7 +132,7 @@ class MemoryConnectorContext:
                  log: logging.LoggerAdapter[logging.Logger]) -> None:
         self.connector = connector
         self.config = config
-        self.offsets = offsets
+        self.offsets: OffsetReader = offsets
         self.log = log
         self.wants_tasks = False
         self.failure: Exception | None = None

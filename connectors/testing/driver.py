@@ -2,9 +2,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Self
+import contextvars
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from connectors.errors import Retriable
+from connectors.testing.blocking import watched_context
 from connectors.testing.contexts import (
     LogCapture,
     MemoryConnectorContext,
@@ -15,7 +17,7 @@ from connectors.testing.contexts import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import AsyncGenerator, Coroutine, Mapping
     from types import TracebackType
 
     from connectors.api import Batch, SourceConnector, SourceRecord, SourceTask
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 #: A task must have ended this long after it was cancelled, seconds. Generous: it tells "at once" from "never".
 STOP_DEADLINE = 20.0
 _RETRY_PAUSE = 0.02
+
+T = TypeVar("T")
 
 
 class Run:
@@ -38,13 +42,16 @@ class Run:
         max_tasks: as ``tasks.max``.
         boundary: as ``TaskContext.transaction_boundary``.
         capture: where log lines go.
+        watch: note blocking calls of the connector in ``blocking``.
     """
 
     def __init__(self, connector: type[SourceConnector], config: Mapping[str, str], *, offsets: SavedOffsets | None = None,
-                 max_tasks: int = 1, boundary: str = "", capture: LogCapture | None = None) -> None:
+                 max_tasks: int = 1, boundary: str = "", capture: LogCapture | None = None,
+                 watch: bool = False) -> None:
         self.offsets = offsets if offsets is not None else SavedOffsets()
         self.log = capture if capture is not None else LogCapture()
         self.tasks: list[SourceTask] = []
+        self.blocking: list[str] = []
         self.metrics = RecordedMetrics(connector.metrics)
         self._class = connector
         self._raw = dict(config)
@@ -54,6 +61,7 @@ class Run:
         self._generators: list[AsyncGenerator[Batch, None]] = []
         self._pending: dict[int, asyncio.Task[Batch]] = {}
         self._done: set[int] = set()
+        self._code = watched_context(self.blocking) if watch else contextvars.copy_context()
         parsed = connector.config_def.parse(self._raw)
         self.context = MemoryConnectorContext("conformance", parsed, self.offsets, logger("connector", self.log))
         self.connector = connector(self.context)
@@ -62,7 +70,7 @@ class Run:
         problems = await self._class.validate(self.context.config)
         if problems:
             raise AssertionError(f"the harness's configuration is refused: {problems}")
-        await self.connector.start()
+        await self._run(self.connector.start())
         await self._make_tasks()
         return self
 
@@ -70,8 +78,12 @@ class Run:
                         trace: TracebackType | None) -> None:
         await self.stop()
 
+    async def _run(self, call: Coroutine[Any, Any, T]) -> T:
+        """Run the connector's code in the context that is watched."""
+        return await asyncio.get_running_loop().create_task(call, context=self._code)
+
     async def _make_tasks(self) -> None:
-        self._configs = await self.connector.task_configs(self._max_tasks)
+        self._configs = await self._run(self.connector.task_configs(self._max_tasks))
         if len(self._configs) > self._max_tasks:
             raise AssertionError(f"task_configs({self._max_tasks}) gave {len(self._configs)} tasks")
         self.tasks = []
@@ -107,12 +119,12 @@ class Run:
         """
         await self._stop_tasks()
         async with asyncio.timeout(STOP_DEADLINE):
-            await self.connector.stop()
+            await self._run(self.connector.stop())
 
     async def reconfigure(self) -> None:
         """Ask for task configurations again, and start the tasks anew if they changed."""
         self.context.wants_tasks = False
-        configs = await self.connector.task_configs(self._max_tasks)
+        configs = await self._run(self.connector.task_configs(self._max_tasks))
         if configs != self._configs:
             await self._stop_tasks()
             await self._make_tasks()
@@ -133,7 +145,8 @@ class Run:
                 await self.reconfigure()
             for number, generator in enumerate(self._generators):
                 if number not in self._pending and number not in self._done:
-                    self._pending[number] = asyncio.ensure_future(_next(generator))
+                    self._pending[number] = asyncio.get_running_loop().create_task(
+                        _next(generator), context=self._code)
             left = end - asyncio.get_running_loop().time()
             if left <= 0:
                 return None

@@ -15,6 +15,7 @@ import threading
 import time
 import uuid
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 import faust
 import orjson
@@ -37,6 +38,7 @@ from worker.control.node import Node
 from worker.control.reconciler import Reconciler
 from worker.control.stores import ConfigStore, PlacementStore, StatusStore
 from worker.protocol import Init, ListPlugins
+from worker.rest.facade import NotLeader
 from worker.rest.forwarding import WorkerClient
 from worker.rest.server import RestServer
 from worker.rest.settings import RestSettings
@@ -122,6 +124,32 @@ class ControlProcess:
         self.context: HerderContext | None = None
         self.herder: ClusterHerder | None = None
         self._rest: RestServer | None = None
+
+    @property
+    def client(self) -> dict[str, Any]:
+        """Aiokafka arguments for readers and administration."""
+        return dict(self._client)
+
+    async def put_connector(self, name: str, config: Mapping[str, str]) -> bool:
+        """Create or update a connector through the leader; returns whether it is new, as far as this worker knows.
+
+        Raises:
+            NotLeader: there is no leader at the moment.
+            RestError: it was refused.
+        """
+        if self.herder is None:
+            raise NotLeader(None)
+        known = name in self.node.config.snapshot.connectors
+        try:
+            created, _ = await self.herder.put_connector_config(name, config)
+        except NotLeader as error:
+            key = self.node.session_key()
+            if error.leader_url is None or key is None:
+                raise
+            await self.node.client.send_signed("PUT", error.leader_url, f"/connectors/{quote(name, safe='')}/config",
+                                               orjson.dumps(dict(config)), key)
+            return not known
+        return created
 
     # Life.
 
@@ -261,7 +289,7 @@ class ControlProcess:
         self.herder = ClusterHerder(self.context)
         node.client = WorkerClient(30, lambda: client_context(settings.tls))
         self._build_node()
-        self._rest = RestServer(self.herder, settings, internal=self.herder)
+        self._rest = RestServer(self.herder, settings, workers=self.herder)
         await self._rest.start()
         node.worker_id = self._rest.worker_id
         node.stats.client_id = self.config["client.id"] or node.worker_id
@@ -418,7 +446,7 @@ async def cluster_id(client: Mapping[str, Any]) -> str:
     Raises:
         KafkaError: no broker answers.
     """
-    from aiokafka.admin import AIOKafkaAdminClient  # noqa: PLC0415 - only needed once
+    from aiokafka.admin import AIOKafkaAdminClient
 
     admin = AIOKafkaAdminClient(**client)
     await admin.start()

@@ -230,7 +230,7 @@ class HostPool:
         process: asyncio.subprocess.Process | None = None
         with theirs:
             if self._in_process:
-                from worker.host.main import serve  # noqa: PLC0415 - the control process otherwise never loads host code
+                from worker.host.main import serve
 
                 serving = asyncio.create_task(serve(theirs.dup()), name="task-host-in-process")
             else:

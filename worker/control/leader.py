@@ -16,7 +16,14 @@ from aiokafka.errors import KafkaError, ProducerFenced
 
 from connectors.errors import MillraceError, Retriable
 from offsets.fetch import abandon_producer
-from offsets.records import SessionKey, Status, connector_status_record, session_key_record, task_count_record, task_status_record
+from offsets.records import (
+    SessionKey,
+    Status,
+    connector_status_record,
+    session_key_record,
+    task_count_record,
+    task_status_record,
+)
 from worker.control.fencing import fence_producers
 from worker.control.placement import INSTANCE, Placement, Unit, Worker, place, requirement
 from worker.control.table import advance, lost_units, row_record

@@ -27,7 +27,7 @@ from worker.control.wishes import awaiting_fencing, local_wishes, need_new_confi
 from worker.metrics.exporter import WorkerStats
 from worker.metrics.windows import HostNumbers, TaskTable
 from worker.protocol import SetLogLevel, TaskId
-from worker.rest.facade import NotLeader, RestError
+from worker.rest.facade import NotLeader
 from worker.rest.signing import SessionKey
 
 if TYPE_CHECKING:

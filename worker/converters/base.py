@@ -169,7 +169,7 @@ def create_converter(class_name: str, config: Mapping[str, str], is_key: bool, *
         ConfigInvalid: there is no such converter, or an option is wrong.
     """
     name = property_name or ("key.converter" if is_key else "value.converter")
-    plugin = _find(class_name, name, headers=False)
+    plugin = find_converter(class_name, name, headers=False)
     try:
         made: Converter = plugin.load()({**config, "converter.type": "key" if is_key else "value"}, is_key=is_key)
     except ConfigInvalid as error:
@@ -180,7 +180,7 @@ def create_converter(class_name: str, config: Mapping[str, str], is_key: bool, *
 def create_header_converter(class_name: str, config: Mapping[str, str], *,
                             property_name: str = "header.converter") -> HeaderConverter:
     """The configured header converter; arguments and errors as in ``create_converter``."""
-    plugin = _find(class_name, property_name, headers=True)
+    plugin = find_converter(class_name, property_name, headers=True)
     try:
         made: HeaderConverter = plugin.load()({**config, "converter.type": "header"}, is_key=False)
     except ConfigInvalid as error:
@@ -188,7 +188,8 @@ def create_header_converter(class_name: str, config: Mapping[str, str], *,
     return made
 
 
-def _find(class_name: str, property_name: str, *, headers: bool) -> ConverterPlugin:
+def find_converter(class_name: str, property_name: str, *, headers: bool) -> ConverterPlugin:
+    """The converter that ``class_name`` names; errors as ``create_converter``, without loading it."""
     plugins = [plugin for plugin in converter_plugins() if (plugin.headers if headers else plugin.records)]
     wanted = class_name.strip().lower()
     for plugin in plugins:

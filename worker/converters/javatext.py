@@ -1,23 +1,29 @@
 """Numbers and values as Java prints them: ``Double.toString``, ``Float.toString``, ``BigDecimal`` bytes, ``String.valueOf``.
 
 Floating point follows the algorithm that Java has had since JDK 19 (JDK-4511638: the shortest decimal that reads back as the
-same number). Older runtimes print a digit more or another last digit for a few numbers in a thousand, e.g. ``2.0E-3`` as
-``0.002`` in both but ``2.2250738585072014E-308`` differently; both forms read back as the same number.
+same number). Older runtimes print a digit more or another last digit for some numbers (``2.0E-3`` never, ``2.0E23`` yes);
+both forms read back as the same number.
 """
 from __future__ import annotations
 
 import struct
+from datetime import UTC, datetime, timedelta
 from decimal import MAX_PREC, Context, Decimal
 from fractions import Fraction
 from math import isinf, isnan
 from typing import Any, Final
 
 from connectors.errors import Skippable
-from connectors.schema import DECIMAL, Schema
+from connectors.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Type
 
 _FLOAT: Final = struct.Struct("<f")
 _BITS: Final = struct.Struct("<I")
 _SMALLEST_NORMAL_FLOAT: Final = 2.0 ** -126
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_DAY_MS: Final = 86_400_000
+#: English, whatever the machine's locale is.
+_DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 #: Wide enough for any DECIMAL of a database, narrow enough that a hostile exponent can't fill the memory.
 _WIDE: Final = Context(prec=min(MAX_PREC, 100_000))
 
@@ -184,7 +190,8 @@ def decimal_scale(schema: Schema) -> int:
 def java_text(value: Any, schema: Schema | None = None) -> str:
     """``String.valueOf(value)`` for the Java counterpart of a Connect value.
 
-    Structs print as ``Struct{name=value}`` without their null fields. Bytes print as a hexadecimal ``ByteBuffer`` would not:
+    Days, times and instants print as ``java.util.Date`` does, in UTC and in the Gregorian calendar (Java: the machine's time zone,
+    and the Julian calendar before 1582-10-15). Structs print as ``Struct{name=value}`` without their null fields. Bytes print as a hexadecimal ``ByteBuffer`` would not:
     Java shows an object's address there, which says nothing, so their content is shown as ISO 8859-1 text.
     """
     if value is None:
@@ -194,9 +201,12 @@ def java_text(value: Any, schema: Schema | None = None) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
-        return float_text(value) if schema is not None and schema.type == "float" else double_text(value)
+        return float_text(value) if schema is not None and schema.type is Type.FLOAT32 else double_text(value)
     if isinstance(value, int):
-        return double_text(float(value)) if schema is not None and schema.type in ("float", "double") else str(int(value))
+        moment = temporal_moment(schema, value) if schema is not None and schema.name is not None else None
+        if moment is not None:
+            return f"{_DAYS[moment.weekday()]} {_MONTHS[moment.month - 1]} {moment:%d %H:%M:%S} UTC {moment.year:04d}"
+        return double_text(float(value)) if schema is not None and schema.type in (Type.FLOAT32, Type.FLOAT64) else str(int(value))
     if isinstance(value, Decimal):
         return decimal_text(value)
     if isinstance(value, dict):
@@ -209,8 +219,20 @@ def java_text(value: Any, schema: Schema | None = None) -> str:
     return str(value)
 
 
+def temporal_moment(schema: Schema, value: int) -> datetime | None:
+    """The instant that a value of one of Connect's temporal types stands for; None for other types and years beyond 9999."""
+    if schema.name == DATE:
+        value *= _DAY_MS
+    elif schema.name not in (TIME, TIMESTAMP):
+        return None
+    try:
+        return _EPOCH + timedelta(milliseconds=value)
+    except OverflowError:
+        return None
+
+
 def _mapping_text(value: dict[Any, Any], schema: Schema | None) -> str:
-    if schema is not None and schema.type == "struct":
+    if schema is not None and schema.type is Type.STRUCT:
         parts = []
         for member in schema.fields:
             item = value.get(member.name)
@@ -219,8 +241,3 @@ def _mapping_text(value: dict[Any, Any], schema: Schema | None) -> str:
         return "Struct{" + ",".join(parts) + "}"
     keys, values = (schema.key_schema, schema.value_schema) if schema is not None else (None, None)
     return "{" + ", ".join(f"{java_text(key, keys)}={java_text(item, values)}" for key, item in value.items()) + "}"
-
-
-def is_decimal(schema: Schema) -> bool:
-    """Whether values of ``schema`` are ``Decimal`` objects."""
-    return schema.name == DECIMAL

@@ -64,7 +64,7 @@ class StringConverter(Converter, HeaderConverter):
                 except (ValueError, OverflowError, RecursionError) as error:
                     raise Skippable(f"Cannot convert a {type(value).__name__} to a string: {error}.") from None
             try:
-                return mark + value.encode(encoding) if mark else value.encode(encoding)
+                return mark + value.encode(encoding) if mark and value else value.encode(encoding)
             except UnicodeEncodeError:
                 # Two halves of a surrogate pair are one character in Java; what is left alone becomes a question mark.
                 joined = value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")

@@ -76,6 +76,7 @@ class Plan:
     """What one run of a task needs; made anew for each run, so that rotated secrets are seen.
 
     Attributes:
+        version: of the connector.
         worker: the worker's properties, resolved.
         options: the runtime's options of the connector (``worker.host.options.CONNECTOR``).
         producer: settings of the task's producer.
@@ -88,6 +89,7 @@ class Plan:
     """
 
     id: TaskId
+    version: str
     worker: Mapping[str, str]
     options: Config
     log: logging.LoggerAdapter[logging.Logger]
@@ -232,7 +234,7 @@ def make_plan(task: TaskId, merged: Mapping[str, str], worker: Mapping[str, str]
     dead_letters = CreationGroup("default", (re.compile(".*", re.DOTALL),), (), 1,
                                  options["errors.deadletterqueue.topic.replication.factor"], {})
     return Plan(
-        id=task, worker=worker, options=options, log=adapter, producer=settings, admin=admin.arguments,
+        id=task, version=cls.version, worker=worker, options=options, log=adapter, producer=settings, admin=admin.arguments,
         own_offsets_topic=own_topic, offsets_topic=worker.get("offset.storage.topic", ""), offsets=offsets,
         offset_writer=offset_writer, pipeline=build_pipeline(merged),
         key_converter=plugins.converter(key_name)(key_config, is_key=True),

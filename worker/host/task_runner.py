@@ -139,6 +139,7 @@ class TaskRunner:
     async def _once(self) -> None:
         plan = self._plan = await self._make_plan()
         plan.active_topics = self._active_topics
+        self.stats.connector_version = plan.version
         if self._policy is None:
             self._policy = RestartPolicy(plan.options)
         for warning in plan.warnings:

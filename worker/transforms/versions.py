@@ -23,6 +23,8 @@ def version_key(version: str) -> tuple[tuple[int, int, str], ...]:
         if part.isdigit():
             parts.append((1, int(part), ""))
         else:
+            while parts and parts[-1] == (1, 0, ""):
+                parts.pop()  # 1.0-rc1 is a candidate of 1 as well
             word = part.lower()
             rank = _QUALIFIERS.get(word, 2)
             parts.append((0, rank, word if rank == 2 else ""))

@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import json
 import os
+import secrets
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -12,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer
 
+from offsets.admin import TopicAdmin
 from offsets.store import OffsetStore
 from offsets.topics import ensure_internal_topic, internal_topic
 from worker.host.main import serve
@@ -166,18 +168,15 @@ class Control:
 
     async def consume(self, topic: str, count: int, deadline_s: float = 30, isolation: str = "read_committed") -> list[Any]:
         """All records of a topic, at least ``count`` of them, to its end."""
-        consumer = AIOKafkaConsumer(bootstrap_servers=self.client["bootstrap_servers"], auto_offset_reset="earliest",
+        async with asyncio.timeout(deadline_s), TopicAdmin(self.client) as admin:
+            while await admin.partitions(topic) is None:  # a consumer would make the topic
+                await asyncio.sleep(0.05)
+        consumer = AIOKafkaConsumer(topic, bootstrap_servers=self.client["bootstrap_servers"], auto_offset_reset="earliest",
                                     isolation_level=isolation, check_crcs=True)
         await consumer.start()
         try:
             found: list[Any] = []
             async with asyncio.timeout(deadline_s):
-                while not (numbers := consumer.partitions_for_topic(topic)):
-                    await consumer.topics()
-                    await asyncio.sleep(0.05)
-                partitions = [TopicPartition(topic, number) for number in numbers]
-                consumer.assign(partitions)
-                await consumer.seek_to_beginning(*partitions)
                 quiet = False
                 while len(found) < count or not quiet:
                     got = await consumer.getmany(timeout_ms=300)
@@ -195,14 +194,13 @@ class Control:
 
 
 @pytest.fixture
-async def control_for(bootstrap: str, unique_name: Callable[[str], str],
-                      monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[..., Control]]:
+async def control_for(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[..., Control]]:
     """Factory of ``Control``s with worker properties; started ones are stopped after the test."""
     monkeypatch.syspath_prepend(str(PLUGIN))
     made: list[Control] = []
 
     def make(**properties: Any) -> Control:
-        made.append(Control(bootstrap, unique_name("host"),
+        made.append(Control(bootstrap, f"host-{secrets.token_hex(4)}",
                             {name.replace("_", "."): str(value) for name, value in properties.items()}))
         return made[-1]
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from connectors.errors import ConfigInvalid, Fatal, Retriable
 from compose.local.ports import free_port
+from connectors.errors import ConfigInvalid, Fatal, Retriable
 from offsets.admin import TopicAdmin
 from offsets.creation import TopicCreator, creation_groups
 from offsets.topics import TUNING, InternalTopic, ensure_internal_topic, internal_topic

@@ -1,6 +1,7 @@
 """Kafka Connect's records in the internal topics: exact bytes, odd names, garbage."""
 from __future__ import annotations
 
+import contextlib
 import json
 
 import pytest
@@ -121,10 +122,8 @@ def test_any_name_survives_a_status_round_trip(name: str, task: int, topic: str)
            [b"[]", b"1", b"null", b'{"properties":[]}', b'{"tasks":true}', b'{"tasks":1.0}', b'{"state":1}', b'{"key":"!"}'])))
 def test_garbage_is_refused_and_nothing_else_is_raised(key: bytes | None, value: bytes | None) -> None:
     for decode in (decode_config, decode_status):
-        try:
+        with contextlib.suppress(Skippable):
             decode(key, value)
-        except Skippable as error:
-            assert str(error)
 
 
 @pytest.mark.parametrize("key", [b"", b"nonsense", b"task-x", b"task-x-", b"task-x-1a", b"task-x-+1", b"\xff\xfe"])
@@ -164,7 +163,7 @@ def test_a_session_keys_secret_is_not_shown() -> None:
     assert "secret" not in repr(SessionKey(b"secret", "HmacSHA256", 1))
 
 
-@pytest.mark.parametrize("key", [None, b"x", b"[]", b'["a"]', b'["a",{},1]', b'[1,{}]', b'["a",null]', b'{"a":1}'])
+@pytest.mark.parametrize("key", [None, b"x", b"[]", b'["a"]', b'["a",{},1]', b"[1,{}]", b'["a",null]', b'{"a":1}'])
 def test_malformed_offset_keys_are_refused(key: bytes | None) -> None:
     with pytest.raises(Skippable):
         decode_offset_key(key)

@@ -72,7 +72,8 @@ def test_a_new_partition_gets_a_new_key() -> None:
     assert plan_write("a", [(b'["a",{"x":1}]', b"{}")], [({"x": 2}, {"o": 1})]) == [(b'["a",{"x":2}]', b'{"o":1}')]
 
 
-RECORDS = st.lists(st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 3), st.one_of(st.none(), st.integers(0, 9))), max_size=40)
+RECORDS = st.lists(st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 3), st.one_of(st.none(), st.integers(0, 9))),
+                   max_size=40)
 
 
 @given(RECORDS, st.data())
@@ -80,7 +81,8 @@ def test_any_split_into_fetches_gives_the_same_offsets(rows: list[tuple[str, int
     expected: dict[tuple[str, int], int] = {}
     records = []
     for when, (connector, partition, offset) in enumerate(rows):
-        records.append(Written(key(connector, f=partition), None if offset is None else json.dumps({"o": offset}).encode(), when))
+        value = None if offset is None else json.dumps({"o": offset}).encode()
+        records.append(Written(key(connector, f=partition), value, when))
         if offset is None:
             expected.pop((connector, partition), None)
         else:

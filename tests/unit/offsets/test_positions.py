@@ -43,7 +43,7 @@ def test_fields_are_ordered_by_bucket(names: tuple[str, ...], order: tuple[str, 
 
 def test_a_larger_map_has_a_larger_table() -> None:
     # 13 entries make a table of 32, where "p" is in bucket 16, after "a" in bucket 1
-    names = tuple("abcdefghijkl") + ("p",)
+    names = (*"abcdefghijkl", "p")
     assert java_order(names) == names
 
 
@@ -56,7 +56,8 @@ def test_a_key_in_the_log_is_used_again_whatever_its_spelling() -> None:
 
 
 def test_numbers_of_different_kinds_are_different_partitions() -> None:
-    index = OffsetIndex("c", [(b'["c",{"a":1}]', b'{"o":1}'), (b'["c",{"a":1.0}]', b'{"o":2}'), (b'["c",{"a":true}]', b'{"o":3}')])
+    index = OffsetIndex("c", [(b'["c",{"a":1}]', b'{"o":1}'), (b'["c",{"a":1.0}]', b'{"o":2}'),
+                              (b'["c",{"a":true}]', b'{"o":3}')])
     assert [index.get({"a": value}) for value in (1, 1.0, True)] == [{"o": 1}, {"o": 2}, {"o": 3}]
     assert len({index.key_for({"a": value}) for value in (1, 1.0, True, "1")}) == 4
 

@@ -71,7 +71,7 @@ def test_active_topics_come_and_go() -> None:
 
 def test_garbage_changes_nothing_and_is_counted() -> None:
     state = fold(connector_status_record("a", status()), (b"status-connector-a", b"{}"), (b"status-task-a", b"{}"),
-                 (b"status-topic-:connector-a", None), (None, None), (b"status-connector-", b"{}"))
+                 (b"status-topic-:connector-a", None), (b"\xff", None), (b"status-connector-", b"{}"))
     assert state.connector("a") == status()
     assert state.unreadable.count == 5
 

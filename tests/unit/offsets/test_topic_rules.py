@@ -10,8 +10,9 @@ from offsets.topics import TUNING, InternalTopic, internal_topic, partitions_pro
 
 
 def test_the_offsets_topic_is_tuned_and_every_setting_can_be_overridden() -> None:
-    topic = internal_topic("offset", {"offset.storage.topic": "o", "offset.storage.partitions": "9", "offset.storage.segment.ms": "7",
-                                      "offset.storage.min.insync.replicas": "2", "offset.storage.cleanup.policy": "delete",
+    topic = internal_topic("offset", {"offset.storage.topic": "o", "offset.storage.partitions": "9",
+                                      "offset.storage.segment.ms": "7", "offset.storage.min.insync.replicas": "2",
+                                      "offset.storage.cleanup.policy": "delete",
                                       "status.storage.segment.ms": "8"}, name="o", partitions=9, replication_factor=3)
     assert topic.settings == {**TUNING, "segment.ms": "7", "min.insync.replicas": "2"}
     assert (topic.partitions, topic.replication_factor, topic.named_by) == (9, 3, "offset.storage.topic")

@@ -1,0 +1,64 @@
+"""Finds calls that block the event loop by what they do, not by how long they take."""
+from __future__ import annotations
+
+import contextvars
+import sys
+import threading
+import traceback
+from functools import cache
+from typing import Any, Final
+
+#: Audit events of calls that wait for a disk, a name server, another process or a clock.
+_BLOCKING: Final = frozenset({
+    "glob.glob", "open", "os.listdir", "os.scandir", "os.system", "shutil.copyfile", "socket.getaddrinfo",
+    "socket.gethostbyname", "sqlite3.connect", "subprocess.Popen", "time.sleep", "urllib.Request",
+})
+#: Reading these is the import system's or a traceback's work.
+_CODE: Final = (".py", ".pyc", ".so", ".pth", ".zip")
+
+
+class _Watch:
+    """Notes the blocking calls of code that runs in its context on one thread."""
+
+    __slots__ = ("found", "looking", "thread")
+
+    def __init__(self, found: list[str]) -> None:
+        self.found = found
+        self.thread = threading.get_ident()
+        self.looking = False
+
+    def note(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if self.looking or threading.get_ident() != self.thread:
+            return
+        if event == "open" and (isinstance(arguments[0], int) or str(arguments[0]).endswith(_CODE)):
+            return
+        self.looking = True  # looking at the stack opens files
+        try:
+            frames = "".join(traceback.format_stack(sys._getframe(2), limit=6))  # noqa: SLF001 - the audited call's frame
+            self.found.append(f"{event}{arguments!r} was called on the event loop:\n{frames}")
+        finally:
+            self.looking = False
+
+
+@cache
+def _variable() -> contextvars.ContextVar[_Watch | None]:
+    """The variable that turns watching on; the hook that looks at it is added with it, once, as hooks stay for ever."""
+    variable: contextvars.ContextVar[_Watch | None] = contextvars.ContextVar("blocking-watch", default=None)
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if event in _BLOCKING and (watch := variable.get()) is not None:
+            watch.note(event, arguments)
+
+    sys.addaudithook(hook)
+    return variable
+
+
+def watched_context(found: list[str]) -> contextvars.Context:
+    """A context for asyncio tasks on this thread: blocking calls made in it are described in ``found``.
+
+    A connector's code runs in it; the test's own code, which may write files, does not. Calls made in other threads are
+    what the rule asks for, so they do not count.
+    """
+    context = contextvars.copy_context()
+    context.run(_variable().set, _Watch(found))
+    return context

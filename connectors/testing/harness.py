@@ -1,0 +1,67 @@
+"""What the tests of a connector supply: a source they can write to."""
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+
+class Unsupported(Exception):
+    """The source of this harness has no such thing. The check then needs a waiver with a reason."""
+
+
+class Harness(ABC):
+    """One source, made afresh for each check; a check calls ``start``, reads and writes, and calls ``stop``.
+
+    Only ``config`` and ``add`` are needed. The other methods let more checks run; each one that is left out has to be waived
+    by name.
+
+    Args:
+        folder: an empty folder of the check's own.
+    """
+
+    #: ``tasks.max`` for the checks.
+    max_tasks: ClassVar[int] = 1
+    #: Seconds to wait for records that must come. A deadline, not a pause: raise it for slow sources.
+    timeout: ClassVar[float] = 30.0
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    async def start(self) -> None:
+        """Prepare the source, empty."""
+
+    async def stop(self) -> None:
+        """Release it."""
+
+    @abstractmethod
+    def config(self) -> Mapping[str, str]:
+        """The connector's properties for this source, as a user would write them, without ``name`` and the runtime's own."""
+
+    @abstractmethod
+    async def add(self, count: int) -> None:
+        """Write ``count`` more records to the source, each different from all before, so that they can be read now."""
+
+    async def poison(self) -> None:
+        """Write one record that can't be decoded; it must be reported as a ``BadRecord``."""
+        raise Unsupported
+
+    async def change_schema(self) -> None:
+        """Change the source's schema; records that ``add`` writes from now on have it."""
+        raise Unsupported
+
+    def outage(self) -> AbstractAsyncContextManager[None]:
+        """While it is entered the source can't be reached; nothing is lost in it."""
+        raise Unsupported
+
+    def secrets(self) -> Mapping[str, str]:
+        """Properties whose values are secret, beside those declared PASSWORD; with values that occur nowhere else."""
+        return {}
+
+    def wrong_config(self) -> Mapping[str, str]:
+        """Properties, with the secrets in them, with which validation or the start must fail."""
+        raise Unsupported

@@ -1,0 +1,310 @@
+"""Connect's text form of values, which headers use: writing (``Values.convertToString``) and parsing (``Values.parseString``).
+
+Differs from Kafka 4.1 in two places: days and instants before 1970-01-02 are written as dates, where Java writes their time of
+day and loses the date; and times are read as UTC, where Java takes its machine's time zone.
+"""
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from math import isinf
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.errors import Skippable
+from connectors.schema import (
+    BOOLEAN,
+    FLOAT32,
+    FLOAT64,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    TIME,
+    Schema,
+    Type,
+    date,
+    decimal,
+    time,
+    timestamp,
+)
+from worker.converters.javatext import java_text, temporal_moment, to_float32
+from worker.converters.json_text import base64_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Parsed = tuple[Schema | None, Any]
+
+_DAY_MS: Final = 86_400_000
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_TOKEN: Final = re.compile(r'[:,{}\[\]"]|(?:\\.|[^:,{}\[\]"\\])+|\\\Z', re.DOTALL)
+_NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\Z")
+_DATE: Final = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})\Z")
+_TIME: Final = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})\.([0-9]{3})Z\Z")
+#: A time with unescaped colons comes as five tokens.
+_TIME_TOKENS: Final = 5
+_RANKS: Final = (Type.INT8, Type.INT16, Type.INT32, Type.INT64, Type.FLOAT32, Type.FLOAT64)
+_INTEGERS: Final = ((7, INT8), (15, INT16), (31, INT32), (63, INT64))
+_BLANK: Final = "".join(map(chr, range(33)))  # what Java's trim removes
+
+
+def to_text(schema: Schema | None, value: Any, *, embedded: bool = False) -> str:
+    """``value`` as Connect writes it into a header.
+
+    Args:
+        schema: its schema, or None.
+        value: the value; not None at the top.
+        embedded: whether it stands inside an array, map or struct, where strings are quoted.
+
+    Raises:
+        Skippable: values of its type have no text form.
+    """
+    if value is None:
+        return "null"
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"' if embedded else value
+    if isinstance(value, bytes | bytearray | memoryview):
+        return base64_text(value)
+    if isinstance(value, int) and not isinstance(value, bool) and schema is not None:
+        temporal = _temporal_text(schema, value)
+        if temporal:
+            return temporal
+    if isinstance(value, bool | int | float | Decimal):
+        return java_text(value, schema)
+    if isinstance(value, Mapping):
+        return "{" + ",".join(_entries(schema, value)) + "}"
+    if isinstance(value, list | tuple):
+        inner = schema.value_schema if schema is not None else None
+        return "[" + ",".join(to_text(inner, item, embedded=True) for item in value) + "]"
+    raise Skippable(f"Failed to convert a {type(value).__name__} to a header's text. Yield str, bytes, int, float, bool, Decimal, "
+                    "list or dict.")
+
+
+def _entries(schema: Schema | None, value: Mapping[Any, Any]) -> list[str]:
+    if schema is not None and schema.type is Type.STRUCT:
+        parts = []
+        for member in schema.fields:
+            item = value.get(member.name)
+            item = member.schema.default if item is None else item
+            parts.append(f"{to_text(None, member.name, embedded=True)}:{to_text(member.schema, item, embedded=True)}")
+        return parts
+    keys, values = (schema.key_schema, schema.value_schema) if schema is not None else (None, None)
+    return [f"{to_text(keys, key, embedded=True)}:{to_text(values, item, embedded=True)}" for key, item in value.items()]
+
+
+def _temporal_text(schema: Schema, value: int) -> str:
+    """ISO 8601 of a value of one of Connect's three temporal types; empty for other schemas and for years beyond 9999."""
+    moment = temporal_moment(schema, value)
+    if moment is None:
+        return ""
+    day, of_day = moment.date().isoformat(), f"{moment:%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
+    if schema.name == TIME:
+        return of_day
+    return day if of_day == "00:00:00.000Z" else f"{day}T{of_day}"
+
+
+def parse_text(text: str) -> Parsed:
+    """The value that ``text`` spells and the narrowest schema for it; what spells nothing else is a string."""
+    if not text:
+        return STRING, text
+    tokens = _TOKEN.findall(text)
+    if not text.strip(_BLANK):
+        return STRING, text
+    return _Parser(text, tokens).top()
+
+
+class _NotThis(Exception):  # noqa: N818 - not an error: the text is something else
+    pass
+
+
+class _Parser:
+    """Recursive descent over tokens; blank tokens before a value or a delimiter don't count."""
+
+    def __init__(self, text: str, tokens: list[str]) -> None:
+        self._text = text
+        self._tokens = tokens
+        self._at = 0
+
+    def top(self) -> Parsed:
+        literal = self._text.strip(_BLANK)
+        if literal == "null":
+            return None, None
+        if literal in ("true", "false"):
+            return BOOLEAN, literal == "true"
+        start: Callable[[], Parsed] | None = {"[": self._array, "{": self._map}.get(self._peek())
+        if start is not None:
+            try:
+                self._at += 1
+                return start()
+            except _NotThis:
+                return STRING, self._text
+        try:
+            return self._scalar(self._next().strip(_BLANK))
+        except _NotThis:
+            return STRING, self._text
+
+    def _peek(self) -> str:
+        while self._at < len(self._tokens) - 1 and not self._tokens[self._at].strip(_BLANK):
+            self._at += 1
+        return self._tokens[self._at].strip(_BLANK) if self._at < len(self._tokens) else ""
+
+    def _next(self) -> str:
+        if self._at >= len(self._tokens):
+            raise _NotThis
+        self._at += 1
+        return self._tokens[self._at - 1]
+
+    def _take(self, delimiter: str) -> bool:
+        if self._peek() == delimiter:
+            self._at += 1
+            return True
+        return False
+
+    def _embedded(self) -> Parsed:
+        token = self._peek()
+        if self._take('"'):
+            return self._quoted()
+        if self._take("["):
+            return self._array()
+        if self._take("{"):
+            return self._map()
+        self._next()
+        if token == "null":
+            return None, None
+        if token in ("true", "false"):
+            return BOOLEAN, token == "true"
+        if not token:
+            return STRING, self._tokens[self._at - 1]
+        return self._scalar(token)
+
+    def _quoted(self) -> Parsed:
+        start = self._at
+        while self._at < len(self._tokens) and self._tokens[self._at] != '"':
+            self._at += 1
+        content = "".join(self._tokens[start:self._at])
+        self._at += 1
+        return _temporal(content) or (STRING, content)
+
+    def _scalar(self, token: str) -> Parsed:
+        """A number, date or time; the token before the current place is its first."""
+        if token[0].isdigit():
+            rest = "".join(self._tokens[self._at:self._at + _TIME_TOKENS - 1])
+            if len(self._tokens) >= self._at + _TIME_TOKENS - 1 and (found := _temporal(token + rest)):
+                self._at += _TIME_TOKENS - 1
+                return found
+            if found := _temporal(token):
+                return found
+        if token[0] != "." and _NUMBER.match(token):
+            return _number(Decimal(token))
+        raise _NotThis
+
+    def _array(self) -> Parsed:
+        items: list[Parsed] = []
+        while True:
+            if self._take("]"):
+                schema = _common([item for item, _ in items])
+                if schema is None:
+                    return Schema(Type.ARRAY), [value for _, value in items]
+                return Schema(Type.ARRAY, value_schema=schema), [_aligned(schema, value) for _, value in items]
+            if self._take(","):
+                raise _NotThis
+            items.append(self._embedded())
+            if not self._take(","):
+                if self._peek() != "]":
+                    raise _NotThis
+            elif self._at >= len(self._tokens):
+                raise _NotThis
+
+    def _map(self) -> Parsed:
+        entries: list[tuple[Parsed, Parsed]] = []
+        while True:
+            if self._take("}"):
+                return _map_of(entries)
+            if self._take(","):
+                raise _NotThis
+            key = self._embedded()
+            if key[1] is None or isinstance(key[1], dict | list) or not self._take(":"):
+                raise _NotThis
+            entries.append((key, self._embedded()))
+            self._take(",")
+
+
+def _map_of(entries: list[tuple[Parsed, Parsed]]) -> Parsed:
+    keys = _common([key for (key, _), _ in entries])
+    values = _common([value for _, (value, _) in entries])
+    result = {_aligned(keys, key): _aligned(values, value) if keys is not None else value for (_, key), (_, value) in entries}
+    return Schema(Type.MAP, key_schema=keys, value_schema=values if keys is not None else None), result
+
+
+def _common(schemas: list[Schema | None]) -> Schema | None:
+    """The schema that holds the values of all of ``schemas``; null values fit anywhere."""
+    common: Schema | None = None
+    for schema in schemas:
+        if schema is None:
+            continue
+        if common is None or common.type is schema.type:
+            common = schema
+        elif common.type in _RANKS and schema.type in _RANKS:
+            common = max(common, schema, key=lambda each: _RANKS.index(each.type))
+        else:
+            return None
+    return common
+
+
+def _aligned(schema: Schema | None, value: Any) -> Any:
+    if schema is not None and value is None:
+        raise _NotThis  # Connect gives up where null stands among other values
+    if schema is not None and isinstance(value, int) and not isinstance(value, bool):
+        if schema.type is Type.FLOAT64:
+            return float(value)
+        if schema.type is Type.FLOAT32:
+            return to_float32(float(value))
+    return value
+
+
+def _number(number: Decimal) -> Parsed:
+    size = abs(number)
+    if number.is_zero() or Decimal(1) <= size <= Decimal("1e19"):
+        integral = int(number)
+        if integral == number:
+            for bits, schema in _INTEGERS:
+                if -(1 << bits) <= integral < 1 << bits:
+                    return schema, integral
+    exponent = number.as_tuple().exponent
+    scale = -exponent if isinstance(exponent, int) else 0
+    if scale != 0:
+        double = float(number)
+        if not isinf(double):
+            try:
+                return FLOAT32, to_float32(double)
+            except OverflowError:
+                return FLOAT64, double
+    return decimal(scale), number
+
+
+def _temporal(text: str) -> Parsed | None:
+    """A date, time or timestamp in ISO 8601; months and days beyond their range roll over, as Java's lenient parser does."""
+    text = text.replace("\\:", ":")
+    if found := _DATE.match(text):
+        return date(), _days(found)
+    if found := _TIME.match(text):
+        return time(), _millis(found)
+    day, separator, of_day = text.partition("T")
+    if separator and (first := _DATE.match(day)) and (second := _TIME.match(of_day)):
+        return timestamp(), _days(first) * _DAY_MS + _millis(second)
+    return None
+
+
+def _days(found: re.Match[str]) -> int:
+    year, month, day = map(int, found.groups())
+    months = year * 12 + month - 1
+    first = datetime(max(1, months // 12), months % 12 + 1, 1, tzinfo=UTC)
+    return (first - _EPOCH).days + day - 1
+
+
+def _millis(found: re.Match[str]) -> int:
+    hours, minutes, seconds, millis = map(int, found.groups())
+    return ((hours * 60 + minutes) * 60 + seconds) * 1000 + millis
