@@ -148,6 +148,9 @@ class SourceTask(ABC):
     other tasks: it must not block (drivers that do run in a thread, ``asyncio.to_thread``) and must hold bounded memory.
     """
 
+    #: Java class names that mean this task; the first stands in the config topic of a connector with a Java class name.
+    aliases: ClassVar[tuple[str, ...]] = ()
+
     def __init__(self, context: TaskContext) -> None:
         self.context = context
 

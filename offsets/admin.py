@@ -21,7 +21,7 @@ from aiokafka.protocol.admin import CreateTopicsRequest, DescribeConfigsRequest
 from aiokafka.protocol.metadata import MetadataRequest
 
 from connectors.errors import Retriable
-from offsets.fetch import BrokersOnlyClient
+from offsets.fetch import BrokersOnlyClient, impatient
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,7 +61,7 @@ class TopicAdmin:
         Raises:
             Retriable: no broker could be reached.
         """
-        self._client = BrokersOnlyClient(**self._arguments)
+        self._client = BrokersOnlyClient(**impatient(self._arguments))
         try:
             async with asyncio.timeout(self._deadline_s):
                 await self._client.bootstrap()

@@ -19,6 +19,7 @@ from aiokafka.client import AIOKafkaClient, ConnectionGroup
 from aiokafka.errors import (
     CorruptRecordException,
     KafkaConnectionError,
+    KafkaError,
     OffsetOutOfRangeError,
     UnknownTopicOrPartitionError,
     for_code,
@@ -29,7 +30,7 @@ from aiokafka.protocol.offset import OffsetRequest
 from aiokafka.record.memory_records import MemoryRecords
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 
@@ -37,6 +38,8 @@ _LEVELS: Final[dict[Isolation, int]] = {"read_uncommitted": 0, "read_committed":
 _EARLIEST: Final = -2
 _LATEST: Final = -1
 #: version and type of a control record's key; type 0 is an abort (KIP-98).
+#: No request here waits for longer than a long poll: a host that swallows packets must not hold up those that answer.
+_REQUEST_TIMEOUT_MS: Final = 5000
 _CONTROL_KEY: Final = struct.Struct(">hh")
 _ABORT: Final = 0
 
@@ -150,6 +153,11 @@ class BrokersOnlyClient(AIOKafkaClient):  # type: ignore[misc]  # aiokafka's cli
         return await super()._metadata_update(cluster_metadata, _NoTopics())
 
 
+def impatient(client: Mapping[str, Any]) -> dict[str, Any]:
+    """``client`` arguments with a request timeout (for connecting, too) of at most five seconds."""
+    return {**client, "request_timeout_ms": min(int(client.get("request_timeout_ms", _REQUEST_TIMEOUT_MS)), _REQUEST_TIMEOUT_MS)}
+
+
 class TopicFetcher:
     """Connections to the brokers of one topic. After an error that it raises, close it and make another.
 
@@ -162,19 +170,17 @@ class TopicFetcher:
     def __init__(self, topic: str, client: Mapping[str, Any], isolation: Isolation) -> None:
         self.topic = topic
         self._isolation = isolation
-        self._client = BrokersOnlyClient(**client)
+        self._client = BrokersOnlyClient(**impatient(client))
         self._leaders: dict[int, int] = {}
 
-    async def start(self, deadline_s: float) -> None:
-        """Connect and learn the topic's partitions.
+    async def start(self) -> None:
+        """Connect and learn the topic's partitions; each broker that swallows packets costs five seconds.
 
         Raises:
-            TimeoutError: not within the deadline.
             KafkaError: no broker could be reached, or the topic does not exist.
         """
-        async with asyncio.timeout(deadline_s):
-            await self._client.bootstrap()
-            await self.refresh()
+        await self._client.bootstrap()
+        await self.refresh()
 
     async def close(self) -> None:
         """Close all connections, giving up after two seconds."""
@@ -187,21 +193,23 @@ class TopicFetcher:
         """The partitions known so far."""
         return frozenset(self._leaders)
 
-    async def refresh(self) -> None:
+    async def refresh(self, avoid: Collection[int] = ()) -> None:
         """Ask who leads which partition; partitions that were added show up.
+
+        Args:
+            avoid: nodes to ask last.
 
         Raises:
             UnknownTopicOrPartitionError: the topic does not exist.
             KafkaError: no broker answered.
         """
-        brokers = [broker.nodeId for broker in self._client.cluster.brokers()] or ["bootstrap"]
+        brokers = sorted((broker.nodeId for broker in self._client.cluster.brokers()), key=lambda node: node in avoid)
         failure: Exception | None = None
         for node in brokers:
             try:
                 answer = await self._client.send(node, MetadataRequest([self.topic], allow_auto_topic_creation=False),
-                                                 group=ConnectionGroup.COORDINATION if node != "bootstrap" else
-                                                 ConnectionGroup.DEFAULT)
-            except (OSError, TimeoutError, KafkaConnectionError) as error:
+                                                 group=ConnectionGroup.COORDINATION)
+            except (OSError, KafkaError) as error:
                 failure = error
                 continue
             self._client.cluster.update_metadata(answer)

@@ -24,7 +24,8 @@ _LOG: Final = logging.getLogger(__name__)
 #: One fetch while catching up: large enough to be cheap, small enough that parsing it holds the loop for ~50 ms.
 _CATCH_UP_BYTES: Final = 8 << 20
 _FOLLOW_WAIT_MS: Final = 500
-_FETCH_DEADLINE_S: Final = 15.0
+#: A node that failed is left alone for so long while others are read from.
+_REST_S: Final = 0.5
 _FIRST_BACKOFF_S: Final = 0.1
 _LAST_BACKOFF_S: Final = 5.0
 #: How often a follower looks for new partitions.
@@ -61,6 +62,8 @@ class CompactedLog:
         self._producer: AIOKafkaProducer | None = None
         self._producing = asyncio.Lock()
         self._abandoned: set[asyncio.Task[None]] = set()
+        self._interrupted = False
+        self._backoff_s = _FIRST_BACKOFF_S
         self.last_error: Exception | None = None
 
     @property
@@ -192,68 +195,79 @@ class CompactedLog:
             task.add_done_callback(self._abandoned.discard)
 
     async def _follow(self) -> None:
-        backoff = _FIRST_BACKOFF_S
-        quiet = False
         try:
             while True:
                 fetcher = TopicFetcher(self.topic, self._client, self._isolation)
                 try:
-                    await fetcher.start(_FETCH_DEADLINE_S)
+                    await fetcher.start()
                     self._fetcher = fetcher
                     self._connected.set()
-                    if quiet:
-                        _LOG.info("Reading topic %s again", self.topic)
-                    quiet = False
-                    backoff = _FIRST_BACKOFF_S
                     await self._read(fetcher)
                 except Exception as error:  # noqa: BLE001 - whatever it is, following goes on and the error is shown
                     self.last_error = error
-                    (_LOG.debug if quiet else _LOG.warning)("Reading topic %s was interrupted, trying again: %r", self.topic,
-                                                            error)
-                    quiet = True
+                    (_LOG.debug if self._interrupted else _LOG.warning)("Reading topic %s was interrupted, trying again: %r",
+                                                                        self.topic, error)
+                    self._interrupted = True
                 finally:
                     self._connected.clear()
                     self._fetcher = None
                     await fetcher.close()
-                await asyncio.sleep(backoff * random.uniform(0.8, 1.2))  # noqa: S311 - jitter
-                backoff = min(_LAST_BACKOFF_S, backoff * 2)
+                await asyncio.sleep(self._backoff_s * random.uniform(0.8, 1.2))  # noqa: S311 - jitter
+                self._backoff_s = min(_LAST_BACKOFF_S, self._backoff_s * 2)
         finally:
             self._fail_waiters(Retriable(f"the reader of topic {self.topic!r} was stopped"))
+
+    def _works(self) -> None:
+        """A fetch succeeded: only this ends an interruption, a mere connection does not."""
+        if self._interrupted:
+            _LOG.info("Reading topic %s again", self.topic)
+        self._interrupted = False
+        self._backoff_s = _FIRST_BACKOFF_S
 
     async def _read(self, fetcher: TopicFetcher) -> None:
         """Fetch until something breaks; one request per leading node is under way at any time."""
         loop = asyncio.get_running_loop()
         under_way: dict[int, asyncio.Task[list[Fetched]]] = {}
+        resting: dict[int, float] = {}
         refresh_at = loop.time() + self._refresh_s
         try:
             while True:
                 if loop.time() >= refresh_at:
-                    await fetcher.refresh()
+                    await fetcher.refresh(resting)
                     refresh_at = loop.time() + self._refresh_s
                 new = fetcher.partitions.difference(self._positions)
                 if new:
                     self._positions.update(await fetcher.start_offsets(new))
                     self._wake()
                 for node, positions in fetcher.by_leader(self._positions).items():
-                    if node not in under_way:
-                        under_way[node] = asyncio.create_task(self._fetch(fetcher, node, positions))
+                    if node not in under_way and resting.get(node, 0.0) <= loop.time():
+                        under_way[node] = asyncio.create_task(fetcher.fetch(
+                            node, positions, max_wait_ms=_FOLLOW_WAIT_MS, max_bytes=_CATCH_UP_BYTES))
                 if not under_way:
                     await asyncio.sleep(_FIRST_BACKOFF_S)
-                    await fetcher.refresh()
+                    refresh_at = 0.0
                     continue
-                await asyncio.wait(under_way.values(), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(under_way.values(), timeout=_REST_S if resting else None,
+                                   return_when=asyncio.FIRST_COMPLETED)
                 for node in [node for node, task in under_way.items() if task.done()]:
-                    results = under_way.pop(node).result()
+                    try:
+                        results = under_way.pop(node).result()
+                    except (KafkaError, OSError, TimeoutError) as error:
+                        self.last_error = error
+                        if not under_way:
+                            raise
+                        _LOG.debug("Node %s does not answer for topic %s: %r", node, self.topic, error)
+                        resting[node] = loop.time() + _REST_S
+                        refresh_at = 0.0
+                        continue
+                    resting.pop(node, None)
+                    self._works()
                     if await self._absorb(fetcher, results):
                         refresh_at = 0.0
         finally:
             for task in under_way.values():
                 task.cancel()
             await asyncio.gather(*under_way.values(), return_exceptions=True)
-
-    async def _fetch(self, fetcher: TopicFetcher, node: int, positions: dict[int, int]) -> list[Fetched]:
-        async with asyncio.timeout(_FETCH_DEADLINE_S):
-            return await fetcher.fetch(node, positions, max_wait_ms=_FOLLOW_WAIT_MS, max_bytes=_CATCH_UP_BYTES)
 
     async def _absorb(self, fetcher: TopicFetcher, results: list[Fetched]) -> bool:
         """Hand records on and move positions; returns whether the leaders must be asked for again."""

@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 import uvloop
@@ -135,10 +135,11 @@ async def _run(process: ControlProcess, config: Config, connectors: Sequence[Map
     starting = asyncio.create_task(_start(process, config, connectors, started))
     asked = asyncio.create_task(signals.first.wait())
     try:
-        await asyncio.wait({starting, asked, process.failed}, return_when=asyncio.FIRST_COMPLETED)
+        events: set[asyncio.Future[Any]] = {starting, asked, process.failed}
+        await asyncio.wait(events, return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             starting.result()
-            await asyncio.wait({asked, process.failed}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(events - {starting}, return_when=asyncio.FIRST_COMPLETED)
     except (MillraceError, KafkaError, OSError) as error:
         sys.stderr.write(f"The worker could not start: {error}\n")
         starting.cancel()
@@ -224,7 +225,8 @@ async def _drain(process: ControlProcess, config: Config, signals: _Signals) -> 
     """Hand the work over; a second signal cuts it short."""
     draining = asyncio.create_task(process.drain(config["drain.timeout.ms"] / 1000))
     hurried = asyncio.create_task(signals.second.wait())
-    await asyncio.wait({draining, hurried, process.failed}, return_when=asyncio.FIRST_COMPLETED)
+    waiting: set[asyncio.Future[Any]] = {draining, hurried, process.failed}
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     if hurried.done():
         _log.warning("A second signal: the worker stops without waiting for others to take over")
     for task in (draining, hurried):

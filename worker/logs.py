@@ -190,7 +190,7 @@ class RepeatLimiter:
 
 
 class _RepeatFilter(logging.Filter):
-    """Applies a ``RepeatLimiter`` to warnings and errors with the same logger, context and text."""
+    """Applies a ``RepeatLimiter`` to warnings and errors with the same logger, context, text and exception."""
 
     def __init__(self, limiter: RepeatLimiter) -> None:
         super().__init__()
@@ -199,7 +199,8 @@ class _RepeatFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         if record.levelno < logging.WARNING:
             return True
-        held_back = self._limiter.admit((record.name, record.levelno, _connector_of(record), record.getMessage()),
+        error = repr(record.exc_info[1]) if record.exc_info else ""
+        held_back = self._limiter.admit((record.name, record.levelno, _connector_of(record), record.getMessage(), error),
                                         time.monotonic())
         if held_back:
             record.repeated = held_back

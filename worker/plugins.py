@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from connectors.api import SourceConnector
 from connectors.errors import ConfigInvalid
 from worker.converters.base import CONVERTERS, ConverterPlugin
+from worker.secrets.providers import PROVIDERS
 from worker.transforms.base import Predicate, Transform
 from worker.transforms.registry import (
     PREDICATES,
@@ -101,6 +102,8 @@ class PluginRegistry:
         direct = self._open_path([item.strip() for item in items if item.strip()])
         for converter in CONVERTERS:
             self._add_converter(converter)
+        for name, provider in PROVIDERS.items():
+            self._add("config_provider", provider, (*provider.aliases, f"{provider.__module__}.{name}"), name, builtin=True)
         for group, kind in GROUPS.items():
             for entry in (*entry_points(group=group), *direct):
                 if entry.group in {group, ""}:
@@ -116,11 +119,19 @@ class PluginRegistry:
         Raises:
             ConfigInvalid: Kafka Connect's text.
         """
+        return self.connector_plugin(name).cls
+
+    def connector_plugin(self, name: str) -> Plugin:
+        """The same with its names and version.
+
+        Raises:
+            ConfigInvalid: Kafka Connect's text.
+        """
         plugin = self.find("source", name)
         if plugin is None:
             raise ConfigInvalid(f"Failed to find any class that implements Connector and which name matches {name}, available "
                                 f"connectors are: {', '.join(self._descriptions())}")
-        return plugin.cls
+        return plugin
 
     def converter(self, name: str) -> type:
         """The converter that ``key.converter`` or ``value.converter`` names.

@@ -69,8 +69,9 @@ def _optional(check: Validator) -> Validator:
 _CHECKS: Final[Mapping[str, Validator]] = {
     "transaction.boundary.interval.ms": _optional(at_least(0)),
     "offsets.storage.topic": non_empty,
-    # Kafka Connect names the levels in the order of its own list.
+    # Kafka Connect names what is allowed in an order of its own.
     "exactly.once.support": one_of("required", "requested", ignore_case=True),
+    "transaction.boundary": one_of("interval", "poll", "connector", ignore_case=True),
 }
 
 

@@ -13,8 +13,7 @@ from connectors.errors import ConfigInvalid
 from connectors.options import MASK, ConfigDef, ConfigType, ConfigValue, invalid, java_string, parse_value
 from offsets.creation import group_keys
 from worker.kafka_clients import client_arguments, overrides
-from worker.rest.checks import CLASS_OPTION, check_type
-from worker.rest.facade import RestError
+from worker.rest.checks import CLASS_OPTION, missing_type
 from worker.source_config import SOURCE_CONFIG
 from worker.transforms.options import transform_config_keys, transform_problems
 from worker.transforms.registry import resolve_predicate, resolve_transform
@@ -41,17 +40,16 @@ def plugin_config(registry: PluginRegistry, plugin: str, version: str | None = N
     """The body of ``GET /connector-plugins/{plugin}/config``: the plugin's own options, then the common ones.
 
     Raises:
-        RestError: 404: unknown; 400: not of this version, or of a kind that has no options.
+        LookupError: there is no such plugin (404).
+        ConfigInvalid: it is not of this version, or of a kind that has no options (400).
     """
     try:
         found, definition = registry.plugin_for(plugin)
     except LookupError:
-        raise RestError(404, f"Unknown plugin {plugin}.") from None
-    except ConfigInvalid as error:
-        raise RestError(400, str(error)) from None
+        raise LookupError(f"Unknown plugin {plugin}.") from None
     complaint = registry.check_version(found, version)
     if complaint is not None:
-        raise RestError(400, complaint)
+        raise ConfigInvalid(complaint)
     keys = dict(definition.keys)
     if found.kind == "source":
         for key in SOURCE_CONFIG.keys.values():
@@ -73,18 +71,14 @@ async def validate(registry: PluginRegistry, config: Mapping[str, str], plugin: 
         deadline_s: how long the connector's own check may take, in seconds.
 
     Raises:
-        RestError: 400: no connector class, or an unknown one.
+        ConfigInvalid: no connector class, or an unknown one (400).
     """
     actual = dict(config if resolved is None else resolved)
-    check_type(config)
-    name = plugin if CLASS_OPTION not in config and plugin is not None else actual[CLASS_OPTION]
-    try:
-        found = registry.find("source", name)
-        connector = registry.connector(name)
-    except ConfigInvalid as error:
-        raise RestError(400, str(error)) from None
-    if found is None:
-        raise RestError(400, f"Failed to find any class that implements Connector and which name matches {name}")
+    name = actual.get(CLASS_OPTION, plugin)
+    if name is None:
+        raise ConfigInvalid(missing_type(config))
+    found = registry.connector_plugin(name)
+    connector: type[SourceConnector] = found.cls
     common = common_definition(registry, found, actual, worker_properties)
     own = connector.config_def
     values = _evaluate(registry, common, actual)
@@ -136,8 +130,10 @@ def common_definition(registry: PluginRegistry, connector: Plugin, config: Mappi
             known = sorted(item.class_name for item in registry.plugins(kind))
             keys.append(replace(key, default=shown, recommender=_recommend(known)))
         else:
-            found = registry.versions(kind, config.get(option, default or ""))
-            keys.append(replace(key, default=found[0] if found else None, recommender=_recommend(found)))
+            named = config.get(option, default or "")
+            found = registry.versions(kind, named)
+            visible = bool(found) or _any_class(registry, named) is not None
+            keys.append(replace(key, default=found[0] if found else None, recommender=_recommend(found, visible=visible)))
     keys += transform_config_keys(config)
     if worker_properties.get("topic.creation.enable", "true").strip().lower() != "false":
         keys += group_keys(config)
@@ -357,8 +353,8 @@ def _complain(values: dict[str, ConfigValue], name: str, message: str) -> None:
         value.errors.append(message)
 
 
-def _recommend(items: Sequence[str]) -> Callable[[str, Mapping[str, str]], tuple[Sequence[Any], bool]]:
-    return lambda name, raw: (items, True)  # noqa: ARG005 - a recommender's signature
+def _recommend(items: Sequence[str], *, visible: bool = True) -> Callable[[str, Mapping[str, str]], tuple[Sequence[Any], bool]]:
+    return lambda name, raw: (items, visible)  # noqa: ARG005 - a recommender's signature
 
 
 def _hide_resolved(entries: Iterable[dict[str, Any]], config: Mapping[str, str], actual: Mapping[str, str]) -> None:

@@ -16,7 +16,7 @@ from connectors.file.stdin import StandardInput
 from connectors.schema import STRING
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+    from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 
     from connectors.api import Position, TaskContext
     from connectors.file.config import Settings
@@ -37,6 +37,8 @@ T = TypeVar("T")
 
 class FileStreamSourceTask(SourceTask):
     """Reads its files in turn, a block at a time; each file's bytes are read in a thread."""
+
+    aliases = ("org.apache.kafka.connect.file.FileStreamSourceTask",)
 
     async def batches(self) -> AsyncGenerator[Batch, None]:
         """Yield batches of lines until cancelled.
@@ -104,8 +106,8 @@ class _OneFile:
         if self._splitter is None or self._splitter.fed == self._splitter.position:
             self.follower.park(self._start if self._splitter is None else self._splitter.position)
 
-    def take(self, found: Step) -> list[Batch]:
-        """The batches that follow from what the follower found."""
+    def take(self, found: Step) -> Iterable[Batch]:
+        """The batches that follow from what the follower found; they are made as they are asked for."""
         kind = found.kind
         self.more = kind in {Kind.DATA, Kind.BUSY, Kind.BEGIN}
         if kind is Kind.DATA:
@@ -159,7 +161,7 @@ class _OneFile:
 
     def _finish(self) -> list[Batch]:
         """The unfinished last line of a file that ended."""
-        return [] if self._splitter is None else self._batches(self._splitter.finish())
+        return [] if self._splitter is None else list(self._batches(self._splitter.finish()))
 
     def _corrupt(self, why: str) -> list[Batch]:
         batches = self._finish()
@@ -183,34 +185,39 @@ class _OneFile:
             return [{POSITION: end, FINGERPRINT: mark} for end in ends]
         return [self._offset(end) for end in ends]
 
-    def _batches(self, lines: Lines) -> list[Batch]:
+    def _batches(self, lines: Lines) -> Iterator[Batch]:
         texts, ends, bad = lines
-        if not texts and not bad:
-            return []
-        partition, topic, size = self._partition, self._options.topic, self._options.batch_size
-        now = int(time.time() * 1000)
-        records = [SourceRecord(partition, offset, topic, text, STRING, None, None, None, (), now)
-                   for text, offset in zip(texts, self._offsets(ends), strict=True)]
-        if not bad:
-            if len(records) <= size:
-                return [Batch(records)]
-            return [Batch(records[at:at + size]) for at in range(0, len(records), size)]
-        return list(self._with_bad(records, ends, bad, size))
+        size = self._options.batch_size
+        if bad:
+            yield from self._with_bad(lines)
+        elif len(texts) <= size:
+            if texts:
+                yield Batch(self._records(texts, ends))
+        else:
+            for at in range(0, len(texts), size):
+                yield Batch(self._records(texts[at:at + size], ends[at:at + size]))
 
-    def _with_bad(self, records: list[SourceRecord], ends: Sequence[int], bad: Sequence[BadLine], size: int) -> Iterator[Batch]:
-        """Slices of ``records``, each with the bad lines among them."""
-        waiting = [self._bad_record(line) for line in bad]
-        positions = [line.end for line in bad]
+    def _records(self, texts: list[str], ends: Sequence[int]) -> list[SourceRecord]:
+        partition, topic = self._partition, self._options.topic
+        now = int(time.time() * 1000)
+        return [SourceRecord(partition, offset, topic, text, STRING, None, None, None, (), now)
+                for text, offset in zip(texts, self._offsets(ends), strict=True)]
+
+    def _with_bad(self, lines: Lines) -> Iterator[Batch]:
+        """Slices of the lines, each with the bad lines among them."""
+        texts, ends, bad = lines
+        size = self._options.batch_size
         done = 0
-        for at in range(0, max(len(records), 1), size):
-            part = records[at:at + size]
-            last = at + size >= len(records)
-            upto = len(bad) if last else sum(1 for position in positions if position < ends[at + len(part) - 1])
-            taken = waiting[done:upto]
+        for at in range(0, max(len(texts), 1), size):
+            part = ends[at:at + size]
+            last = at + size >= len(texts)
+            upto = len(bad) if last else done + sum(1 for line in bad[done:] if line.end < part[-1])
+            taken = tuple(map(self._bad_record, bad[done:upto]))
+            # A bad line at the end has no record after it that would move the position over it.
+            moved = taken and (not part or bad[upto - 1].end > part[-1])
             done = upto
-            moved = ((self._partition, taken[-1].source_offset),) if taken and last and (
-                not part or positions[upto - 1] > ends[at + len(part) - 1]) else ()
-            yield Batch(part, tuple(taken), moved)
+            yield Batch(self._records(texts[at:at + size], part), taken,
+                        ((self._partition, taken[-1].source_offset),) if moved else ())
 
     def _bad_record(self, line: BadLine) -> BadRecord:
         path = self._partition[FILENAME]

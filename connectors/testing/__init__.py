@@ -1,4 +1,18 @@
-"""The conformance kit: what every connector must pass."""
+"""The conformance kit: what every connector must pass. For the tests of connectors, also those outside this project."""
+from connectors.testing.contexts import LogCapture, SavedOffsets
+from connectors.testing.declarations import DECLARATION_CHECKS
 from connectors.testing.driver import Run
+from connectors.testing.fleet import installed_connectors
+from connectors.testing.harness import Harness, Unsupported
 
-__all__ = ["Run"]
+__all__ = ["DECLARATION_CHECKS", "Harness", "LogCapture", "Run", "SavedOffsets", "Unsupported", "connector_conformance",
+           "installed_connectors"]
+
+
+def __getattr__(name: str) -> object:
+    """``connector_conformance`` needs pytest, which is only there for tests; the rest does not."""
+    if name == "connector_conformance":
+        from connectors.testing.conformance import connector_conformance
+
+        return connector_conformance
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

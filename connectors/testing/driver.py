@@ -15,6 +15,7 @@ from connectors.testing.contexts import (
     SavedOffsets,
     logger,
 )
+from connectors.testing.values import batch_problem
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Coroutine, Mapping
@@ -135,6 +136,7 @@ class Run:
         A task that raised ``Retriable`` is started again from what is saved.
 
         Raises:
+            AssertionError: the batch is not what the contract says.
             Exception: what a task raised.
         """
         end = asyncio.get_running_loop().time() + limit
@@ -159,6 +161,9 @@ class Run:
             for number in sorted(number for number, future in self._pending.items() if future in ended):
                 batch = await self._outcome(number, self._pending.pop(number))
                 if batch is not None:
+                    problem = batch_problem(batch)
+                    if problem is not None:
+                        raise AssertionError(f"task {number}: {problem}")
                     self.offsets.deliver(batch)
                     return number, batch
 

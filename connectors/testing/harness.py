@@ -2,11 +2,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
 
@@ -28,6 +28,10 @@ class Harness(ABC):
     max_tasks: ClassVar[int] = 1
     #: Seconds to wait for records that must come. A deadline, not a pause: raise it for slow sources.
     timeout: ClassVar[float] = 30.0
+    #: How many records may come again after a restart from a record's own offset. 0 where exactly once is claimed.
+    duplicate_bound: ClassVar[int] = 0
+    #: Whether a connector without saved offsets reads again what it has read before.
+    replayable: ClassVar[bool] = True
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

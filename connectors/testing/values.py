@@ -1,13 +1,17 @@
-"""Whether a value is what its schema says, by the table in ``connectors.schema``."""
+"""Whether values are what their schemas say (the table in ``connectors.schema``), and batches what the contract says."""
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from connectors.errors import Skippable
 from connectors.schema import DECIMAL, Schema, Type
 
+if TYPE_CHECKING:
+    from connectors.api import BadRecord, Batch, SourceRecord
+
 _BITS: Final = {Type.INT8: 7, Type.INT16: 15, Type.INT32: 31, Type.INT64: 63}
-_CLASSES: Final[dict[Type, type]] = {
+_CLASSES: Final[dict[Type, type[Any]]] = {
     Type.FLOAT32: float, Type.FLOAT64: float, Type.BOOLEAN: bool, Type.STRING: str, Type.BYTES: bytes, Type.ARRAY: list,
     Type.MAP: dict, Type.STRUCT: dict,
 }
@@ -24,7 +28,7 @@ def mismatch(schema: Schema | None, value: Any, where: str = "value") -> str | N
         if not isinstance(value, int) or isinstance(value, bool):
             return f"{where} is a {type(value).__name__}, its schema {schema.type}"
         return None if -(1 << bits) <= value < 1 << bits else f"{where} is out of the range of {schema.type}: {value}"
-    wanted = Decimal if schema.name == DECIMAL else _CLASSES[schema.type]
+    wanted: type[Any] = Decimal if schema.name == DECIMAL else _CLASSES[schema.type]
     if not isinstance(value, wanted):
         return f"{where} is a {type(value).__name__}, its schema {schema.name or schema.type}"
     if isinstance(value, Decimal):
@@ -57,3 +61,49 @@ def _schemaless(value: Any, where: str) -> str | None:
 
 def _first(problems: Any) -> str | None:
     return next((problem for problem in problems if problem is not None), None)
+
+
+#: The most records of one batch.
+_MOST_RECORDS: Final = 10_000
+
+
+def batch_problem(batch: Batch) -> str | None:
+    """What is wrong with the form of a batch; None if nothing is."""
+    if len(batch.records) > _MOST_RECORDS:
+        return f"a batch has {len(batch.records)} records; the runtime wants at most a few thousand"
+    if batch.transaction not in {"", "commit", "abort"}:
+        return f"Batch.transaction is {batch.transaction!r}"
+    return (_first(map(_record_problem, batch.records)) or _first(map(_bad_problem, batch.bad))
+            or _first(_position_problem(partition, "a source partition") or
+                      (None if offset is None else _position_problem(offset, "a source offset"))
+                      for partition, offset in batch.offsets))
+
+
+def _record_problem(record: SourceRecord) -> str | None:
+    if not isinstance(record.topic, str) or not record.topic:
+        return f"a record's topic is {record.topic!r}"
+    if record.timestamp is not None and (not isinstance(record.timestamp, int) or record.timestamp < 0):
+        return f"a record's timestamp is {record.timestamp!r}; it must be milliseconds since the epoch or None"
+    return (_position_problem(record.source_partition, "a source partition")
+            or _position_problem(record.source_offset, "a source offset")
+            or mismatch(record.key_schema, record.key, "key") or mismatch(record.value_schema, record.value)
+            or _first(mismatch(header.schema, header.value, f"header {header.key}") for header in record.headers))
+
+
+def _bad_problem(bad: BadRecord) -> str | None:
+    if not isinstance(bad.error, Skippable):
+        return f"a bad record's error is a {type(bad.error).__name__}; it must be Skippable: {bad.error}"
+    raw: object = bad.raw
+    if not isinstance(raw, bytes):
+        return f"a bad record's raw input is a {type(raw).__name__}, not bytes"
+    return (_position_problem(bad.source_partition, "a source partition")
+            or _position_problem(bad.source_offset, "a source offset"))
+
+
+def _position_problem(position: object, what: str) -> str | None:
+    if not isinstance(position, dict):
+        return f"{what} is a {type(position).__name__}, not a dict"
+    for name, value in position.items():
+        if not isinstance(name, str) or not (value is None or isinstance(value, str | int | float | bool)):
+            return f"{what} must be flat and fit for JSON: {position!r}"
+    return None

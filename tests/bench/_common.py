@@ -69,16 +69,16 @@ async def topic_ends(bootstrap: str) -> AsyncIterator[Callable[[str], Awaitable[
     """A function that awaits the number of records ever appended to a topic (control records included)."""
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False)
     await consumer.start()
+    known: dict[str, list[TopicPartition]] = {}
 
     async def end(topic: str) -> int:
-        partitions = consumer.partitions_for_topic(topic)
-        if not partitions:
-            await consumer._client.fetch_all_metadata()
-            metadata = consumer._client.cluster.partitions_for_topic(topic)
-            if not metadata:
+        if topic not in known:
+            # Asking for one topic's metadata would create it where the broker creates topics by itself.
+            partitions = (await consumer._client.fetch_all_metadata()).partitions_for_topic(topic)
+            if not partitions:
                 return 0
-            partitions = metadata
-        return sum((await consumer.end_offsets([TopicPartition(topic, number) for number in partitions])).values())
+            known[topic] = [TopicPartition(topic, number) for number in partitions]
+        return sum((await consumer.end_offsets(known[topic])).values())
 
     try:
         yield end

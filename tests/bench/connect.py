@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 TUNED = {"producer.linger.ms": "50", "producer.batch.size": "1000000", "producer.compression.type": "lz4",
          "producer.max.request.size": "4000000"}
 JSON = {"value.converter": "org.apache.kafka.connect.json.JsonConverter", "value.converter.schemas.enable": "false",
-        "key.converter": "org.apache.kafka.connect.storage.StringConverter"}
+        "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+        "header.converter": "org.apache.kafka.connect.storage.StringConverter"}
 
 
 def write_lines(path: Path, count: int, size: int) -> None:

@@ -37,6 +37,7 @@ from worker.control.membership import Member, Membership, shell_classes
 from worker.control.node import Node
 from worker.control.reconciler import Reconciler
 from worker.control.stores import ConfigStore, PlacementStore, StatusStore
+from worker.control.waiting import until
 from worker.protocol import Init, ListPlugins
 from worker.rest.facade import NotLeader
 from worker.rest.forwarding import WorkerClient
@@ -52,18 +53,24 @@ if TYPE_CHECKING:
     from worker.logs import LoggerRegistry
 
 _log = logging.getLogger(__name__)
+#: What mode says of its services belongs to Faust's own messages.
+_FAUST_LOG: Final = logging.getLogger("faust.millrace")
 _READ_DEADLINE_S: Final = 120.0
 _WATCH_S: Final = 0.25
 #: The share of the session timeout after which a worker that hears nothing of Kafka stops its tasks.
 _FENCE_SHARE: Final = 2 / 3
 #: A worker that can reach Kafka but not get into the group for so many session timeouts gives up: a supervisor starts it anew.
 _STALLED_SESSIONS: Final = 20
+#: A thread that sleeps one second and wakes so much later was frozen with its process.
+_FROZEN_S: Final = 4.0
 #: Exit code of a control process whose loop was stuck.
 STUCK_EXIT: Final = 70
 
 
 class Part(Service):  # type: ignore[misc]  # mode has no types
     """A part of the worker as a service of the app."""
+
+    logger = _FAUST_LOG
 
     def __init__(self, label: str, start: Callable[[], Awaitable[None]], stop: Callable[[], Awaitable[None]]) -> None:
         self._label = label
@@ -84,7 +91,7 @@ class Part(Service):  # type: ignore[misc]  # mode has no types
         """Stop it; what goes wrong is logged, for the others have to stop too."""
         try:
             await self._stop_part()
-        except Exception:
+        except Exception:  # noqa: BLE001 - whatever it is, the others have to stop too
             _log.exception("Stopping %s went wrong", self._label)
 
 
@@ -193,11 +200,7 @@ class ControlProcess:
         """Hand everything over; returns whether nothing is left here within ``deadline_s`` seconds."""
         self.start_drain()
         node = self.node
-        try:
-            async with asyncio.timeout(deadline_s):
-                while node.reconciler.have or node.placement.table.assigned_to(node.me):
-                    await asyncio.sleep(_WATCH_S / 5)
-        except TimeoutError:
+        if not await until(lambda: not node.reconciler.have and not node.placement.table.assigned_to(node.me), deadline_s):
             _log.warning("These were not handed over within %g s: %s", deadline_s,
                          ", ".join(map(str, sorted(node.reconciler.have))) or "placements only")
             return False
@@ -209,13 +212,9 @@ class ControlProcess:
         Raises:
             Fatal: not within the deadline.
         """
-        try:
-            async with asyncio.timeout(deadline_s):
-                while self.herder is None or not self.herder.ready():
-                    await asyncio.sleep(_WATCH_S / 10)
-        except TimeoutError:
+        if not await until(lambda: self.herder is not None and self.herder.ready(), deadline_s):
             raise Fatal(f"the worker did not get ready within {deadline_s:g} s: it has "
-                        f"{'no leader' if self.node.view else 'not joined the group'} yet; see the log above") from None
+                        f"{'no leader' if self.node.view else 'not joined the group'} yet; see the log above")
 
     # Parts, in the order of their start.
 
@@ -236,6 +235,8 @@ class ControlProcess:
                 return [*parts, *super().server()]
 
         class Shell(faust.App):  # type: ignore[misc]
+            logger = _FAUST_LOG
+
             def _new_transport(self) -> Any:
                 return transport(self.conf.broker_consumer, self)
 
@@ -336,8 +337,9 @@ class ControlProcess:
         node = self.node
         await node.pool.start()
         for row in orjson.loads(await node.pool.ask(ListPlugins(connectors_only=True), 30)):
-            node.versions[row["class"]] = row["version"]
-            node.types[row["class"]] = row["type"]
+            for name in class_names(row["class"]):
+                node.versions[name] = row["version"]
+                node.types[name] = row["type"]
 
     async def _stop_node(self) -> None:
         node = self.node
@@ -391,6 +393,7 @@ class ControlProcess:
                 _log.error("Nothing heard of Kafka's group coordinator for %.1f s: this worker stops its connectors and tasks, "
                            "for others may start them. It goes on when Kafka answers again", age)
                 node.fenced, killed = True, False
+                node.status.hold()
                 node.reconciler.wake()
             elif node.fenced and age > self._session_s and not killed:
                 killed = True
@@ -411,12 +414,12 @@ class ControlProcess:
         """Run again, but only by what is written now: others may have got the units meanwhile."""
         node = self.node
         try:
-            await asyncio.gather(node.placement.log.read_to_end(2), node.config.log.read_to_end(2))
+            await asyncio.gather(*(store.log.read_to_end(2) for store in (node.placement, node.config, node.status)))
         except MillraceError:
             return  # looked at again at once
-        if node.stats.rebalances > 1 or node.fenced:
-            _log.info("Connected to the group: connectors and tasks run by what is placed here")
+        _log.info("Connected to the group: connectors and tasks run by what is placed here")
         node.fenced = False
+        node.status.release()
         node.reconciler.wake()
 
     def _fail(self, why: str) -> None:
@@ -427,13 +430,25 @@ class ControlProcess:
     def _watch_loop(self) -> None:
         """In a thread: a control process whose loop is stuck must not keep its place in the group by heartbeats alone."""
         limit = max(self._session_s, 5.0)
+        looked = time.monotonic()
         while not self._over.wait(1):
-            stuck = time.monotonic() - self._loop_seen
+            before, looked = looked, time.monotonic()
+            if looked - before > _FROZEN_S:
+                # The whole process was frozen (SIGSTOP, a suspended machine): the loop gets its chance first.
+                self._loop_seen = looked
+                continue
+            stuck = looked - self._loop_seen
             if stuck > limit and not self._over.is_set():
                 sys.stderr.write(f"The control process's event loop has been stuck for {stuck:.1f} s; it ends. All stacks:\n")
                 faulthandler.dump_traceback(file=sys.stderr, all_threads=True)
                 sys.stderr.flush()
                 os._exit(STUCK_EXIT)
+
+
+def class_names(full: str) -> set[str]:
+    """The names under which configurations may know a connector's class: whole, its last part, and that without its ending."""
+    simple = full.rpartition(".")[2]
+    return {full, simple, simple.removesuffix("Connector")}
 
 
 async def _nothing() -> None:

@@ -25,9 +25,9 @@ def explain_connector(node: Node, name: str, *, exactly_once: bool) -> dict[str,
         "name": name,
         "target_state": snapshot.target_state(name),
         "notes": notes(snapshot, name, exactly_once=exactly_once),
-        "connector": explain_unit(instance, table.get(instance), state.connector(name), reasons.get(instance),
+        "connector": explain_unit(table.get(instance), state.connector(name), reasons.get(instance),
                                   node.reconciler.waiting(instance)),
-        "tasks": [{"id": unit.task, **explain_unit(unit, table.get(unit), state.task(name, unit.task), reasons.get(unit),
+        "tasks": [{"id": unit.task, **explain_unit(table.get(unit), state.task(name, unit.task), reasons.get(unit),
                                                    node.reconciler.waiting(unit))} for unit in tasks],
         "workers": [{"worker_id": worker_id, "draining": member.draining, "labels": member.labels,
                      "capacity": member.capacity, **counts} for worker_id, counts in sorted(
@@ -52,7 +52,7 @@ def notes(snapshot: ClusterSnapshot, name: str, *, exactly_once: bool) -> list[s
     return found
 
 
-def explain_unit(unit: Unit, slot: Slot | None, status: Status | None, reason: str | None, waiting: str | None,
+def explain_unit(slot: Slot | None, status: Status | None, reason: str | None, waiting: str | None,
                  ) -> dict[str, Any]:
     """One unit's place, state and reasons. Pure."""
     body: dict[str, Any] = {"worker_id": None if slot is None else slot.owner.worker,

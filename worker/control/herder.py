@@ -41,11 +41,12 @@ class ClusterHerder(OffsetOperations, AdminOperations):
 
     async def connectors(self) -> list[str]:
         """Names of all connectors."""
+        await self.ctx.catch_up()
         return sorted(self.ctx.snapshot.connectors)
 
     async def connector_info(self, name: str) -> dict[str, Any]:
         """A connector's configuration and tasks."""
-        self.ctx.known(name)
+        await self.ctx.known(name)
         snapshot = self.ctx.snapshot
         config = snapshot.connectors[name]
         tasks = [{"connector": name, "task": task} for task in range(len(snapshot.task_configs(name)))]
@@ -53,26 +54,29 @@ class ClusterHerder(OffsetOperations, AdminOperations):
 
     async def connector_status(self, name: str) -> dict[str, Any]:
         """States of a connector and its tasks; UNASSIGNED from the moment it was created."""
+        await self.ctx.catch_up(name)
         config = self.ctx.snapshot.connectors.get(name)
         if config is None:
             raise RestError(404, f"No status found for connector {name}")
         state = self.ctx.node.status.state
         tasks = [{"id": task, **_shown(state.task(name, task))} for task in range(len(self.ctx.snapshot.task_configs(name)))]
-        return {"name": name, "connector": _shown(state.connector(name)), "tasks": tasks, "type": self.ctx.connector_type(config)}
+        return {"name": name, "connector": _shown(state.connector(name)), "tasks": tasks,
+                "type": self.ctx.connector_type(config)}
 
     async def task_infos(self, name: str) -> list[dict[str, Any]]:
         """All tasks with their configurations."""
-        self.ctx.known(name)
+        await self.ctx.known(name)
         return [{"id": {"connector": name, "task": task}, "config": config}
                 for task, config in enumerate(self.ctx.snapshot.task_configs(name))]
 
     async def tasks_config(self, name: str) -> dict[str, dict[str, str]]:
         """All task configurations by the tasks' names."""
-        self.ctx.known(name)
+        await self.ctx.known(name)
         return {f"{name}-{task}": config for task, config in enumerate(self.ctx.snapshot.task_configs(name))}
 
     async def task_status(self, name: str, task: int) -> dict[str, Any]:
         """One task's state."""
+        await self.ctx.catch_up(name)
         if not 0 <= task < len(self.ctx.snapshot.task_configs(name)):
             raise RestError(404, f"No status found for task {name}-{task}")
         return {"id": task, **_shown(self.ctx.node.status.state.task(name, task))}
@@ -93,7 +97,7 @@ class ClusterHerder(OffsetOperations, AdminOperations):
     async def patch_connector_config(self, name: str, patch: Mapping[str, str | None]) -> dict[str, Any]:
         """Change single properties (KIP-477); null removes one."""
         await self.ctx.lead()
-        self.ctx.known(name)
+        await self.ctx.known(name)
         merged = dict(self.ctx.snapshot.connectors[name])
         for key, value in patch.items():
             if value is None:
@@ -107,7 +111,7 @@ class ClusterHerder(OffsetOperations, AdminOperations):
     async def delete_connector(self, name: str) -> None:
         """Delete a connector; its offsets stay."""
         await self.ctx.lead()
-        self.ctx.known(name)
+        await self.ctx.known(name)
         await self.ctx.node.leader.write([connector_record(name, None), target_state_record(name, None)])
 
     async def set_target_state(self, name: str, state: str) -> None:
@@ -122,12 +126,14 @@ class ClusterHerder(OffsetOperations, AdminOperations):
 
     async def restart_connector(self, name: str) -> None:
         """Restart the connector's own instance, on whichever worker it is."""
+        await self.ctx.catch_up(name)
         if name not in self.ctx.snapshot.connectors:
             raise RestError(404, f"Unknown connector: {name}")
         self._restart_here(Unit(name, INSTANCE))
 
     async def restart_task(self, name: str, task: int) -> None:
         """Restart one task, on whichever worker it is."""
+        await self.ctx.catch_up(name)
         if name not in self.ctx.snapshot.connectors:
             raise RestError(404, f"Unknown connector: {name}")
         if not 0 <= task < len(self.ctx.snapshot.task_configs(name)):

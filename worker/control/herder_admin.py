@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from worker.protocol import ToHost
     from worker.rest.signing import SessionKey
 
+_NO_HOST_S: Final = 30.0
+
 
 class AdminOperations:
     """``/``, ``/connector-plugins``, ``/admin``, ``/health``, ``/metrics``, topics and explain."""
@@ -34,8 +36,11 @@ class AdminOperations:
 
     def ready(self) -> bool:
         """Whether requests can be answered from a complete state."""
-        leader = self.ctx.node.leader
-        return self.ctx.node.caught_up and self.ctx.node.view is not None and (not leader.chosen or leader.active)
+        if not self.ctx.was_ready:
+            leader = self.ctx.node.leader
+            self.ctx.was_ready = (self.ctx.node.caught_up and self.ctx.node.view is not None
+                                  and (not leader.chosen or leader.active))
+        return self.ctx.was_ready
 
     async def plugins(self, *, connectors_only: bool) -> list[dict[str, Any]]:
         """All plugins."""
@@ -97,7 +102,7 @@ class AdminOperations:
     async def explain(self, name: str) -> dict[str, Any]:
         """Why each unit is where it is; the leader knows."""
         await self.ctx.lead()
-        self.ctx.known(name)
+        await self.ctx.known(name)
         return explain_connector(self.ctx.node, name, exactly_once=self.ctx.exactly_once)
 
     async def drain(self) -> dict[str, Any]:
@@ -117,9 +122,9 @@ class AdminOperations:
         missing = [store.log.topic for store in (node.config, node.placement, node.status) if not store.log.connected]
         if missing:
             return False, f"It can't read the topics {', '.join(missing)} at the moment."
-        dead = [host.number for host in node.pool.hosts if not host.ready]
-        if dead:
-            return False, f"Task hosts {dead} are not running."
+        # Hosts are replaced all the time; only without any for long is the worker of no use.
+        if time.monotonic() - node.pool.ready_at > _NO_HOST_S:
+            return False, f"No task host has answered for {_NO_HOST_S:g} s."
         return True, ""
 
     async def metrics(self) -> str:

@@ -1,13 +1,14 @@
 """What all parts of the herder share."""
 from __future__ import annotations
 
-import asyncio
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
 from connectors.errors import Retriable
 from worker.control.placement import INSTANCE
+from worker.control.waiting import until
 from worker.protocol import RemoteError, Validate
 from worker.rest.facade import REBALANCE_TEXT, RestError
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 #: How long a request waits for a leader that is just taking over.
 _TAKE_OVER_S: Final = 5.0
+#: So long after a request was forwarded a client may know more than this worker.
+_BEHIND_S: Final = 2.0
+_CATCH_UP_S: Final = 2.0
 
 
 class HerderContext:
@@ -42,14 +46,30 @@ class HerderContext:
         self.store_client = store_client
         self.validate_s: float = config["validate.timeout.ms"] / 1000
         self.start_drain: Callable[[], None] | None = None
+        self.was_ready = False
+        self._behind_until = 0.0
 
     @property
     def snapshot(self) -> ClusterSnapshot:
         """The config topic's state now."""
         return self.node.config.snapshot
 
-    def known(self, name: str) -> None:
+    async def catch_up(self, name: str | None = None) -> None:
+        """Read the config topic to its end if a client could know more than this worker.
+
+        That is so right after a request was forwarded to the leader, and when a name is asked for that is not known here.
+        """
+        if self.node.leader.active or (time.monotonic() > self._behind_until
+                                       and (name is None or name in self.snapshot.connectors)):
+            return
+        try:
+            await self.node.config.log.read_to_end(_CATCH_UP_S)
+        except Retriable:
+            pass  # Kafka is away: what is known is the best answer there is
+
+    async def known(self, name: str) -> None:
         """Raise 404 unless the connector exists."""
+        await self.catch_up(name)
         if name not in self.snapshot.connectors:
             raise RestError(404, f"Connector {name} not found")
 
@@ -61,12 +81,9 @@ class HerderContext:
         """Raise ``NotLeader`` unless this worker leads; waits a moment if it is just taking over."""
         leader = self.node.leader
         if leader.chosen and not leader.active:
-            try:
-                async with asyncio.timeout(_TAKE_OVER_S):
-                    while leader.chosen and not leader.active:
-                        await asyncio.sleep(0.02)
-            except TimeoutError:
-                pass
+            await until(lambda: leader.active or not leader.chosen, _TAKE_OVER_S)
+        if not leader.active:
+            self._behind_until = time.monotonic() + _BEHIND_S
         leader.check()
 
     @property
@@ -94,9 +111,6 @@ class HerderContext:
         Raises:
             RestError: 409: not within the deadline.
         """
-        try:
-            async with asyncio.timeout(deadline_s):
-                while any(task != INSTANCE for task in self.node.placement.table.slots.get(name, ())):
-                    await asyncio.sleep(0.02)
-        except TimeoutError:
-            raise RestError(409, REBALANCE_TEXT) from None
+        slots = self.node.placement.table.slots
+        if not await until(lambda: all(task == INSTANCE for task in slots.get(name, ())), deadline_s):
+            raise RestError(409, REBALANCE_TEXT)

@@ -34,7 +34,7 @@ class OffsetOperations:
 
     async def connector_offsets(self, name: str) -> list[dict[str, Any]]:
         """All saved positions of a connector."""
-        self.ctx.known(name)
+        await self.ctx.known(name)
         return [{"partition": partition, "offset": offset} for partition, offset in await self._read(name)]
 
     async def alter_connector_offsets(
@@ -58,7 +58,7 @@ class OffsetOperations:
 
     async def _check(self, name: str) -> None:
         await self.ctx.lead()
-        self.ctx.known(name)
+        await self.ctx.known(name)
         if self.ctx.snapshot.target_state(name) != "STOPPED" or self.ctx.snapshot.task_counts.get(name, 0):
             raise RestError(400, "Connectors must be in the STOPPED state before their offsets can be modified. This can be "
                                  "done for the specified connector by issuing a 'PUT' request to the "

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from connectors.errors import Retriable
 from worker.control.placement import INSTANCE, Unit
+from worker.control.waiting import until
 from worker.pipe import Peer, PipeClosed
 from worker.protocol import (
     ActiveTopic,
@@ -49,8 +50,8 @@ class Events(Protocol):
     def host_ready(self, host: Host) -> None:
         """A host can take units."""
 
-    def host_died(self, host: Host, units: frozenset[Unit], culprit: Unit | None, reason: str) -> None:
-        """A host has gone with everything in it; ``reason`` is a sentence for the units' traces."""
+    def host_died(self, host: Host, units: frozenset[Unit], culprit: Unit | None, reason: str, details: str) -> None:
+        """A host has gone with everything in it; ``reason`` is a sentence, ``details`` are its stacks if they are known."""
 
     def task_state(self, host: Host, event: TaskState) -> None:
         """A task's state changed."""
@@ -125,7 +126,8 @@ class HostPool:
         self._keepers: list[asyncio.Task[None]] = []
         self._processes: dict[int, asyncio.subprocess.Process] = {}
         self._stopping = False
-        self.deaths = 0
+        #: When a host was last ready, on the monotonic clock.
+        self.ready_at = time.monotonic()
 
     async def start(self) -> None:
         """Start all hosts and wait until each is ready.
@@ -135,14 +137,10 @@ class HostPool:
         """
         self._keepers = [asyncio.create_task(self._keep(number), name=f"task-host-{number}")
                          for number in range(len(self.hosts))]
-        try:
-            async with asyncio.timeout(_READY_DEADLINE_S):
-                while not all(host.ready for host in self.hosts):
-                    await asyncio.sleep(0.02)
-        except TimeoutError:
+        if not await until(lambda: all(host.ready for host in self.hosts), _READY_DEADLINE_S):
             missing = [host.number for host in self.hosts if not host.ready]
             raise Retriable(f"task hosts {missing} did not get ready within {_READY_DEADLINE_S:g} s: see their output in the "
-                            "log above") from None
+                            "log above")
 
     async def stop(self, deadline_s: float) -> None:
         """End all hosts: closing their pipe ends them; what is left after ``deadline_s`` seconds is killed."""
@@ -198,14 +196,14 @@ class HostPool:
     async def _keep(self, number: int) -> None:
         """Run one host after another under ``number``."""
         backoff = 0.0
-        while not self._stopping:
+        while True:
             if backoff:
                 await asyncio.sleep(backoff)
             host = self.hosts[number] = Host(number)
             reason = "it ended"
             try:
                 reason = await self._run(host)
-            except (OSError, TimeoutError, RuntimeError) as error:
+            except Exception as error:  # noqa: BLE001 - whatever a host does, it is replaced
                 reason = f"it could not be started: {error!r}"
             finally:
                 host.ready = False
@@ -214,12 +212,12 @@ class HostPool:
                 self.kill(number)
             if self._stopping:
                 return
-            self.deaths += 1
             units = frozenset(host.units)
             culprit = _culprit(host, units)
             _log.error("Task host %d (pid %d) has gone: %s. It ran %s.", number, host.pid, reason,
                        ", ".join(map(str, sorted(units))) or "nothing")
-            self._events.host_died(host, units, culprit, f"task host {number} (pid {host.pid}) has gone: {reason}")
+            self._events.host_died(host, units, culprit, f"task host {number} (pid {host.pid}) has gone: {reason}",
+                                   "" if host.stuck is None else host.stuck.stacks)
             lived = time.monotonic() - host.started
             backoff = 0.0 if lived > _GOOD_AFTER_S else min(_LAST_BACKOFF_S, max(_FIRST_BACKOFF_S, backoff * 2))
 
@@ -282,10 +280,10 @@ class HostPool:
         while not peer.closed.is_set():
             try:
                 await peer.request(Ping(), self._stuck_s)
-                host.answered = time.monotonic()
+                host.answered = self.ready_at = time.monotonic()
                 host.stuck = None
             except PipeClosed:
-                return ""
+                break
             except TimeoutError:
                 return self._stuck_reason(host)
             try:
@@ -301,7 +299,7 @@ class HostPool:
             host.stuck = LoopStuck(self._stuck_s, "", "")
             return f"its event loop did not answer for {self._stuck_s:g} s"
         return (f"its event loop was stuck for more than {self._stuck_s:g} s"
-                + (f" with {found.task} on the CPU" if found.task else "") + f"\n{found.stacks}")
+                + (f" with {found.task} on the CPU" if found.task else ""))
 
     async def _handle(self, host: Host, message: Message) -> Any:
         if isinstance(message, Stats):

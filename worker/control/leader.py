@@ -1,7 +1,7 @@
 """What only the leader does: writing the config topic, placing units, fencing zombies, keeping the session key.
 
-All its records go through one transactional producer (``connect-cluster-<group>``, as Kafka Connect's leader with exactly once):
-a newer leader's producer fences it, so a leader that doesn't know yet that it was replaced can't change anything any more.
+All its records go through one transactional producer (``connect-cluster-<group>``, as Kafka Connect's leader with exactly
+once): a newer leader's producer fences it, so a leader that doesn't know yet that it was replaced can't change anything.
 """
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from worker.control.table import advance, lost_units, row_record
 from worker.rest.facade import NotLeader, RestError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
 
     from offsets.cluster import ClusterSnapshot
     from offsets.records import Pair
@@ -195,8 +195,7 @@ class Leader:
         self.check()
         task = self._fencing.get(name)
         if task is None:
-            task = self._fencing[name] = asyncio.create_task(self._fence(name), name=f"fence-{name}")
-            task.add_done_callback(lambda _: self._fencing.pop(name, None))
+            task = self._fence_soon(name, self._fence(name))
         await asyncio.shield(task)
 
     async def fence_ids(self, name: str, count: int) -> None:
@@ -243,7 +242,7 @@ class Leader:
             except (MillraceError, KafkaError, OSError, TimeoutError) as error:
                 _log.warning("The leader's work was interrupted, trying again: %s", error)
                 self._not_before = time.monotonic() + _RETRY_S
-            except Exception:
+            except Exception:  # noqa: BLE001 - a mistake in one round must not end the leader's work
                 _log.exception("The leader's work failed, trying again")
                 self._not_before = time.monotonic() + _RETRY_S
 
@@ -283,9 +282,16 @@ class Leader:
         if self._exactly_once:
             for name in self._config.snapshot.pending_fencing:
                 if name in self._config.snapshot.connectors and name not in self._fencing:
-                    task = self._fencing[name] = asyncio.create_task(self._fence_again(name), name=f"fence-{name}")
-                    task.add_done_callback(lambda _, name=name: self._fencing.pop(name, None))
+                    self._fence_soon(name, self._fence_again(name))
         self._forget_statuses()
+
+    def _fence_soon(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        def done(_: asyncio.Task[None]) -> None:
+            self._fencing.pop(name, None)
+
+        task = self._fencing[name] = asyncio.create_task(work, name=f"fence-{name}")
+        task.add_done_callback(done)
+        return task
 
     async def _fence_again(self, name: str) -> None:
         try:

@@ -24,7 +24,7 @@ from faust.transport.drivers import aiokafka as driver
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-_log = logging.getLogger(__name__)
+_FAUST_LOG: Final = logging.getLogger("faust.millrace")
 
 #: Version of the metadata's layout; a worker with another one is still a member, unknown fields are ignored.
 _VERSION: Final = 1
@@ -185,6 +185,8 @@ def shell_classes(membership: Membership, consumer: Mapping[str, Any],
     class Leader(LeaderAssignor):  # type: ignore[misc]
         """The leader holds the group's one partition. The topic is made elsewhere, with the worker's own settings."""
 
+        logger = _FAUST_LOG
+
         @property
         def _leader_topic_name(self) -> str:
             return membership.topic
@@ -196,6 +198,8 @@ def shell_classes(membership: Membership, consumer: Mapping[str, Any],
 
     class Consumer(driver.Consumer):  # type: ignore[misc]
         """Faust's consumer with a thread that reports heartbeats."""
+
+        logger = _FAUST_LOG
 
         def _new_consumer_thread(self) -> _ConsumerThread:
             thread = _ConsumerThread(self, loop=self.loop, beacon=self.beacon)
@@ -213,6 +217,7 @@ def shell_classes(membership: Membership, consumer: Mapping[str, Any],
 class _ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
     """The thread that holds the group membership; notes every answer that proves Kafka still counts this worker in."""
 
+    logger = _FAUST_LOG
     membership: Membership
     arguments: Mapping[str, Any]
 

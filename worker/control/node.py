@@ -230,7 +230,7 @@ class Node:
         del host
         self.reconciler.wake()
 
-    def host_died(self, host: Host, units: frozenset[Unit], culprit: Unit | None, reason: str) -> None:
+    def host_died(self, host: Host, units: frozenset[Unit], culprit: Unit | None, reason: str, details: str) -> None:
         """A host has gone: its units start again by policy, and their status says so."""
         numbers = self.tasks.hosts.setdefault(host.number, HostNumbers())
         numbers.up = False
@@ -240,13 +240,14 @@ class Node:
             blame = "" if culprit is None or culprit == unit else f"; {culprit} is to blame"
             count = self.reconciler.crash_count(unit)
             tried = f" (crash {count} within ten minutes)" if count else ""
+            stacks = f"\n{details}" if details and unit == culprit else ""
             if unit.task != INSTANCE:
                 self.tasks.set_state(TaskId(*unit), "RESTARTING" if again else "FAILED")
             if again:
-                self.put_status(unit, "RESTARTING", self._epoch(unit), f"{reason}{blame}{tried}; it starts again")
+                self.put_status(unit, "RESTARTING", self._epoch(unit), f"{reason}{blame}{tried}; it starts again{stacks}")
             else:
                 self.put_status(unit, "FAILED", self._epoch(unit), f"{reason}{tried}: this happened too often, it is not "
-                                "started again. Mend the cause, then restart it")
+                                f"started again. Mend the cause, then restart it{stacks}")
 
     def stats_came(self, host: Host, event: Stats) -> None:
         """A host's numbers."""

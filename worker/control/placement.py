@@ -110,7 +110,7 @@ def place(wanted: Mapping[Unit, Requirement], workers: Mapping[str, Worker], pre
             reasons[unit] = _why_nowhere(wanted[unit], workers)
             continue
         load = loads[unit.task == INSTANCE]
-        target = load.least(unit, eligible, spread_first=not rebalance)
+        target = load.least(unit, eligible, loads[unit.task != INSTANCE], spread_first=not rebalance)
         load.add(unit, target)
         before = previous.get(unit)
         reasons[unit] = (
@@ -179,7 +179,8 @@ class _Loads:
     def siblings(self, connector: str, worker: str) -> int:
         return len(self.units[worker].get(connector, ()))
 
-    def least(self, unit: Unit, eligible: Iterable[str], *, spread_first: bool) -> str:
+    def least(self, unit: Unit, eligible: Iterable[str], other: _Loads, *, spread_first: bool) -> str:
+        """The worker to take one more unit; of equal ones that with fewer units of the other kind."""
         def load(worker: str) -> float:
             return (self.count[worker] + 1) / self.capacity[worker]
 
@@ -187,8 +188,8 @@ class _Loads:
             return (self.siblings(unit.connector, worker) + 1) / self.capacity[worker]
 
         if spread_first:
-            return min(eligible, key=lambda worker: (spread(worker), load(worker), worker))
-        return min(eligible, key=lambda worker: (load(worker), spread(worker), worker))
+            return min(eligible, key=lambda worker: (spread(worker), load(worker), other.count[worker], worker))
+        return min(eligible, key=lambda worker: (load(worker), spread(worker), other.count[worker], worker))
 
 
 def _even_out(load: _Loads, wanted: Mapping[Unit, Requirement], chooser: _Chooser) -> list[tuple[Unit, str, str]]:

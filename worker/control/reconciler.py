@@ -1,7 +1,7 @@
 """What runs here is made what shall run here.
 
-``plan`` is pure: it compares wishes with what is there. ``Reconciler`` carries the steps out by messages to task hosts, each unit
-on its own: nothing waits for another unit's slow stop. It is driven by levels, not by edges: whatever happens calls
+``plan`` is pure: it compares wishes with what is there. ``Reconciler`` carries the steps out by messages to task hosts, each
+unit on its own: nothing waits for another unit's slow stop. It is driven by levels, not by edges: whatever happens calls
 ``wake``, and everything is looked at again.
 """
 from __future__ import annotations
@@ -283,7 +283,8 @@ class Reconciler:
 
     async def _stop(self, unit: Unit, found: Have) -> None:
         in_time = True
-        message = StopConnector(unit.connector, self._stop_s) if unit.task == INSTANCE else StopTask(TaskId(*unit), self._stop_s)
+        message: StopConnector | StopTask = (StopConnector(unit.connector, self._stop_s) if unit.task == INSTANCE
+                                             else StopTask(TaskId(*unit), self._stop_s))
         try:
             in_time = await found.host.request(message, self._stop_s + 5)
         except PipeClosed:

@@ -9,11 +9,13 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from connectors.errors import MillraceError, Retriable
+from connectors.errors import MillraceError, Retriable, Skippable
 from offsets.cluster import Change, ClusterSnapshot, ClusterState
 from offsets.log import CompactedLog
-from offsets.status import StatusState
+from offsets.records import Status, decode_status
+from offsets.status import StatusState, can_write_safely
 from worker.control.table import Table
+from worker.control.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from offsets.records import Pair
 
 _log = logging.getLogger(__name__)
-#: Statuses that wait to be written; beyond it the oldest of the same key has long been replaced anyway.
+#: Pause before a failed write of statuses is tried again.
 _RETRY_S = 1.0
 
 
@@ -108,13 +110,21 @@ class PlacementStore:
 
 
 class StatusStore:
-    """The status topic, folded; writes are queued, so that no caller waits for Kafka. The last write of a key wins."""
+    """The status topic, folded; writes are queued, so that no caller waits for Kafka. The last write of a key wins.
+
+    What was queued while this worker was cut off may be old news when Kafka is back: a status is dropped when a newer owner
+    has written its own meanwhile.
+    """
 
     def __init__(self, topic: str, client: Mapping[str, Any], producer: Mapping[str, Any]) -> None:
         self.state = StatusState()
         self.log = CompactedLog(topic, client, self._sink, producer=producer)
+        #: What the topic holds, by key: what is dropped from the queue is replaced by it again.
+        self._written: dict[bytes, bytes] = {}
         self._queue: dict[bytes, bytes | None] = {}
         self._wake = asyncio.Event()
+        self._released = asyncio.Event()
+        self._released.set()
         self._writer: asyncio.Task[None] | None = None
 
     async def start(self, deadline_s: float) -> None:
@@ -129,15 +139,19 @@ class StatusStore:
     async def stop(self, deadline_s: float = 3.0) -> None:
         """Write what is queued if Kafka answers within the deadline, and stop."""
         if self._writer is not None:
-            try:
-                async with asyncio.timeout(deadline_s):
-                    while self._queue:
-                        await asyncio.sleep(0.01)
-            except TimeoutError:
+            if not await until(lambda: not self._queue, deadline_s):
                 _log.warning("%d statuses could not be written before the stop", len(self._queue))
             self._writer.cancel()
             await asyncio.gather(self._writer, return_exceptions=True)
         await self.log.stop()
+
+    def hold(self) -> None:
+        """Write nothing until ``release``: this worker does not know what others have written."""
+        self._released.clear()
+
+    def release(self) -> None:
+        """Write again; call it when the topic has been read to its end."""
+        self._released.set()
 
     def put(self, pair: Pair) -> None:
         """Write a status record soon. Visible in ``state`` at once: this worker's own answers must not lag behind it."""
@@ -150,8 +164,12 @@ class StatusStore:
     async def _write(self) -> None:
         while True:
             await self._wake.wait()
+            await self._released.wait()
             self._wake.clear()
-            batch = dict(self._queue)
+            batch = {key: value for key, value in self._queue.items() if not self._outdated(key, value)}
+            for key in self._queue.keys() - batch.keys():
+                del self._queue[key]
+                self.state.apply(key, self._written.get(key))
             if not batch:
                 continue
             try:
@@ -167,10 +185,30 @@ class StatusStore:
                 if key in self._queue and self._queue[key] is value:
                     del self._queue[key]
 
+    def _outdated(self, key: bytes, value: bytes | None) -> bool:
+        current, new = _status_of(key, self._written.get(key)), _status_of(key, value)
+        return current is not None and new is not None and not can_write_safely(current, new)
+
     def _sink(self, partition: int, records: Iterable[Record]) -> None:
         del partition
         for record in records:
-            key = record.key
+            key, value = record.key, record.value
+            if key is None:
+                continue
+            if value is None:
+                self._written.pop(key, None)
+            else:
+                self._written[key] = value
             # What is about to be written is newer than what comes back.
-            if key is None or key not in self._queue:
-                self.state.apply(key, record.value)
+            if key not in self._queue:
+                self.state.apply(key, value)
+
+
+def _status_of(key: bytes, value: bytes | None) -> Status | None:
+    if value is None:
+        return None
+    try:
+        status = decode_status(key, value).status
+    except Skippable:
+        return None
+    return status if isinstance(status, Status) else None

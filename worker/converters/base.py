@@ -144,7 +144,8 @@ CONVERTERS: Final = (
     ConverterPlugin("org.apache.kafka.connect.converters.ByteArrayConverter", "worker.converters.bytearray:ByteArrayConverter"),
     ConverterPlugin("org.apache.kafka.connect.storage.SimpleHeaderConverter",
                     "worker.converters.simple_header:SimpleHeaderConverter", aliases=("Simple",), records=False),
-    ConverterPlugin("io.confluent.connect.avro.AvroConverter", "worker.converters.avro:AvroConverter", headers=False),
+    ConverterPlugin("io.confluent.connect.avro.AvroConverter", "worker.converters.avro:AvroConverter",
+                    aliases=("io.apicurio.registry.utils.converter.AvroConverter",), headers=False),
 )
 
 
@@ -202,39 +203,43 @@ def find_converter(class_name: str, property_name: str, *, headers: bool) -> Con
 
 
 class SchemaCache:
-    """Bounded cache of what was made for a schema: by identity of the object first, then by its content.
+    """Bounded cache of encoders by topic and schema: by identity of the schema object first, then by its content.
 
     Args:
-        size: how many schemas to keep; the least recently compiled goes first.
-        make: makes the entry for a (topic, schema) pair.
+        size: how many to keep; the least recently used goes first.
     """
 
-    __slots__ = ("_by_content", "_by_identity", "_make", "_size")
+    __slots__ = ("_by_content", "_by_identity", "_size")
 
-    def __init__(self, size: int, make: Callable[[str, Schema], Encode]) -> None:
+    def __init__(self, size: int) -> None:
         self._size = max(1, size)
-        self._make = make
         # The schema stands in the entry too: while it is held here, no other object can get its id.
-        self._by_identity: dict[tuple[str, int], tuple[Schema, Encode]] = {}
-        self._by_content: OrderedDict[tuple[str, Schema], Encode] = OrderedDict()
+        self._by_identity: dict[tuple[str, int], tuple[Schema | None, Encode]] = {}
+        self._by_content: OrderedDict[tuple[str, Schema | None], Encode] = OrderedDict()
 
-    def get(self, topic: str, schema: Schema) -> Encode:
-        """The entry for the pair, made if it is not there."""
+    def get(self, topic: str, schema: Schema | None) -> Encode | None:
+        """The encoder for the pair, or None."""
         entry = self._by_identity.get((topic, id(schema)))
         if entry is not None:
             return entry[1]
         made = self._by_content.get((topic, schema))
-        if made is None:
-            made = self._make(topic, schema)
-            if len(self._by_content) >= self._size:
-                self._by_content.popitem(last=False)
-            self._by_content[topic, schema] = made
-        else:
+        if made is not None:
             self._by_content.move_to_end((topic, schema))
+            self._remember(topic, schema, made)
+        return made
+
+    def put(self, topic: str, schema: Schema | None, made: Encode) -> Encode:
+        """Keep ``made`` for the pair and return it."""
+        if len(self._by_content) >= self._size:
+            self._by_content.popitem(last=False)
+        self._by_content[topic, schema] = made
+        self._remember(topic, schema, made)
+        return made
+
+    def _remember(self, topic: str, schema: Schema | None, made: Encode) -> None:
         if len(self._by_identity) >= self._size:
             self._by_identity.clear()  # refilled from the other map at the cost of one comparison each
         self._by_identity[topic, id(schema)] = (schema, made)
-        return made
 
 
 def type_name(value: object) -> str:

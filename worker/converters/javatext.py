@@ -14,7 +14,7 @@ from math import isinf, isnan
 from typing import Any, Final
 
 from connectors.errors import Skippable
-from connectors.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Type
+from connectors.schema import DATE, TIME, TIMESTAMP, Schema, Type
 
 _FLOAT: Final = struct.Struct("<f")
 _BITS: Final = struct.Struct("<I")
@@ -190,9 +190,9 @@ def decimal_scale(schema: Schema) -> int:
 def java_text(value: Any, schema: Schema | None = None) -> str:
     """``String.valueOf(value)`` for the Java counterpart of a Connect value.
 
-    Days, times and instants print as ``java.util.Date`` does, in UTC and in the Gregorian calendar (Java: the machine's time zone,
-    and the Julian calendar before 1582-10-15). Structs print as ``Struct{name=value}`` without their null fields. Bytes print as a hexadecimal ``ByteBuffer`` would not:
-    Java shows an object's address there, which says nothing, so their content is shown as ISO 8859-1 text.
+    Days, times and instants print as ``java.util.Date`` does, in UTC and in the Gregorian calendar (Java: the machine's time
+    zone, and the Julian calendar before 1582-10-15). Structs print as ``Struct{name=value}`` without their null fields. Bytes, of
+    which Java prints an object's address, print as ISO 8859-1 text.
     """
     if value is None:
         return "null"
@@ -206,7 +206,8 @@ def java_text(value: Any, schema: Schema | None = None) -> str:
         moment = temporal_moment(schema, value) if schema is not None and schema.name is not None else None
         if moment is not None:
             return f"{_DAYS[moment.weekday()]} {_MONTHS[moment.month - 1]} {moment:%d %H:%M:%S} UTC {moment.year:04d}"
-        return double_text(float(value)) if schema is not None and schema.type in (Type.FLOAT32, Type.FLOAT64) else str(int(value))
+        floating = schema is not None and schema.type in (Type.FLOAT32, Type.FLOAT64)
+        return double_text(float(value)) if floating else str(int(value))
     if isinstance(value, Decimal):
         return decimal_text(value)
     if isinstance(value, dict):

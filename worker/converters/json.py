@@ -55,7 +55,7 @@ class JsonConverter(Converter, HeaderConverter):
         self._settings = JsonSettings(numeric_decimals=str(parsed["decimal.format"]).upper() == "NUMERIC",
                                       replace_null=parsed["replace.null.with.default"])
         self._size: int = parsed["schemas.cache.size"]
-        self._encoders = SchemaCache(self._size, lambda _, schema: self._compile(schema))
+        self._encoders = SchemaCache(self._size)
         self._schemaless = self._compile(None)
         self._readers: OrderedDict[bytes, tuple[Schema | None, Read]] = OrderedDict()
 
@@ -65,7 +65,9 @@ class JsonConverter(Converter, HeaderConverter):
     def encoder(self, topic: str, schema: Schema | None) -> Encode:
         """The function that writes values of ``schema``; the topic makes no difference."""
         del topic
-        return self._schemaless if schema is None else self._encoders.get("", schema)
+        if schema is None:
+            return self._schemaless
+        return self._encoders.get("", schema) or self._encoders.put("", schema, self._compile(schema))
 
     def to_connect(self, topic: str, data: bytes | None) -> tuple[Schema | None, Any]:
         """The schema and value in ``data``; (None, None) for a tombstone."""

@@ -103,9 +103,11 @@ def _is_plain(value: Any, depth: int) -> bool:
     if kind is str or kind is bool or value is None:
         return True
     if kind is int:
-        return -0x8000000000000000 <= value <= 0x7FFFFFFFFFFFFFFF
+        fits: bool = -0x8000000000000000 <= value <= 0x7FFFFFFFFFFFFFFF
+        return fits
     if kind is float:
-        return 0.001 <= value < 1e7 or -1e7 < value <= -0.001 or value == 0.0
+        alike: bool = 0.001 <= value < 1e7 or -1e7 < value <= -0.001 or value == 0.0
+        return alike
     if kind is dict:
         items = value.values()
     elif kind is list:

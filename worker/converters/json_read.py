@@ -254,7 +254,7 @@ def _map_reader(schema: Schema, replace_null: bool, path: str) -> Read:  # noqa:
             try:
                 result[key] = read_value(entry[1])
             except TypeError:
-                raise Skippable(f"The keys of the map{_at(path)} are structs, arrays or maps, which can't be keys of a dict.") from None
+                raise Skippable(f"The keys of the map{_at(path)} are structs, arrays or maps, which can't be keys.") from None
         return result
 
     return pairs

@@ -44,30 +44,35 @@ class StringConverter(Converter, HeaderConverter):
         # Java marks the byte order of UTF-16 and chooses big-endian; Python would choose the machine's.
         self._mark, self._encoding = (codecs.BOM_UTF16_BE, "utf-16-be") if name == "utf-16" else (b"", name)
         self._reading = name
-        self._encoders = SchemaCache(_SCHEMAS_KEPT, lambda _, schema: self._compile(schema))
+        self._encoders = SchemaCache(_SCHEMAS_KEPT)
         self._schemaless = self._compile(None)
 
     def encoder(self, topic: str, schema: Schema | None) -> Encode:
         """The function that writes values; the schema matters to structs and floats only."""
         del topic
-        return self._schemaless if schema is None else self._encoders.get("", schema)
+        if schema is None:
+            return self._schemaless
+        return self._encoders.get("", schema) or self._encoders.put("", schema, self._compile(schema))
 
     def _compile(self, schema: Schema | None) -> Encode:
         encoding, mark = self._encoding, self._mark
 
         def encode_text(value: Any) -> bytes | None:
+            text: str
             if value is None:
                 return None
-            if type(value) is not str:
+            if type(value) is str:
+                text = value
+            else:
                 try:
-                    value = java_text(value, schema)
+                    text = java_text(value, schema)
                 except (ValueError, OverflowError, RecursionError) as error:
                     raise Skippable(f"Cannot convert a {type(value).__name__} to a string: {error}.") from None
             try:
-                return mark + value.encode(encoding) if mark and value else value.encode(encoding)
+                return mark + text.encode(encoding) if mark and text else text.encode(encoding)
             except UnicodeEncodeError:
                 # Two halves of a surrogate pair are one character in Java; what is left alone becomes a question mark.
-                joined = value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+                joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
                 return mark + joined.encode(encoding, "replace")
 
         return encode_text

@@ -79,8 +79,8 @@ def to_text(schema: Schema | None, value: Any, *, embedded: bool = False) -> str
     if isinstance(value, list | tuple):
         inner = schema.value_schema if schema is not None else None
         return "[" + ",".join(to_text(inner, item, embedded=True) for item in value) + "]"
-    raise Skippable(f"Failed to convert a {type(value).__name__} to a header's text. Yield str, bytes, int, float, bool, Decimal, "
-                    "list or dict.")
+    raise Skippable(f"Failed to convert a {type(value).__name__} to a header's text. Yield str, bytes, int, float, bool, "
+                    "Decimal, list or dict.")
 
 
 def _entries(schema: Schema | None, value: Mapping[Any, Any]) -> list[str]:
@@ -116,8 +116,8 @@ def parse_text(text: str) -> Parsed:
     return _Parser(text, tokens).top()
 
 
-class _NotThis(Exception):  # noqa: N818 - not an error: the text is something else
-    pass
+class _NotThis(Exception):
+    """The text is not the container or number it looked like: it is a string."""
 
 
 class _Parser:
@@ -164,7 +164,7 @@ class _Parser:
         return False
 
     def _embedded(self) -> Parsed:
-        token = self._peek()
+        word = self._peek()
         if self._take('"'):
             return self._quoted()
         if self._take("["):
@@ -172,13 +172,13 @@ class _Parser:
         if self._take("{"):
             return self._map()
         self._next()
-        if token == "null":
+        if word == "null":
             return None, None
-        if token in ("true", "false"):
-            return BOOLEAN, token == "true"
-        if not token:
+        if word in ("true", "false"):
+            return BOOLEAN, word == "true"
+        if not word:
             return STRING, self._tokens[self._at - 1]
-        return self._scalar(token)
+        return self._scalar(word)
 
     def _quoted(self) -> Parsed:
         start = self._at

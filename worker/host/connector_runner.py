@@ -191,8 +191,25 @@ class ConnectorRunner:
                 self._asked.set()
                 continue
             pauses = backoff()
-            checked = limited(self.name, [as_text(item) for item in configs], config)
+            # As Connect has it in the config topic: the connector's properties, references unresolved, under the task's own.
+            own = {"task.class": task_class_name(type(connector), config.get("connector.class", ""))}
+            checked = [{**self._start.config, **unresolved(as_text(item), config, self._start.config), **own}
+                       for item in limited(self.name, configs, config)]
             self._event(TaskConfigs(self.name, checked, self._start.generation))
+
+
+def task_class_name(connector: type[SourceConnector], configured: str) -> str:
+    """What ``task.class`` says: Java's name where the connector was asked for by its Java name, so that Java can take over."""
+    task = connector.task_class
+    return task.aliases[0] if configured in connector.aliases and task.aliases else f"{task.__module__}.{task.__qualname__}"
+
+
+def unresolved(task: Mapping[str, str], resolved: Mapping[str, str], original: Mapping[str, str]) -> dict[str, str]:
+    """``task`` with references to config providers where its values are those that the references stood for.
+
+    Connectors copy their own properties into task configurations, which are kept in a topic: no secret may get there.
+    """
+    return {name: original[name] if name in original and resolved.get(name) == value else value for name, value in task.items()}
 
 
 def as_text(config: Mapping[str, object]) -> dict[str, str]:

@@ -20,7 +20,7 @@ from worker.host.errors import backoff
 from worker.host.routes import PartitionWriter, ProducerSettings, RecordTooLarge, Route
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from worker.host.chunk import Chunk
     from worker.host.commits import Unit
@@ -62,7 +62,8 @@ class Producer:
     """
 
     def __init__(self, name: str, settings: ProducerSettings, fail: Callable[[Exception], None],
-                 rejected: Callable[[str, bytes | None, bytes | None, list[Unit], Exception], None] | None = None) -> None:
+                 rejected: Callable[[str, bytes | None, bytes | None, list[Unit], Exception], Awaitable[None]] | None = None,
+                 ) -> None:
         self.name = name
         self.settings = settings
         self._fail = fail
@@ -381,15 +382,23 @@ class Producer:
                         writer.task.cancel()
                 if client is not None:
                     await discard(client, orderly=False)
-                self._requeue(writers)
+                rejected = self._requeue(writers)
                 self._client = await self._connect()
                 self._ready.set()
                 for writer in writers:
                     self.serve(writer)
+                for topic, chunk, error in rejected:
+                    if self._rejected is None:
+                        raise Fatal(str(error))
+                    key, value = chunk.records()[0]
+                    await self._rejected(topic, key, value, chunk.units, error)
+                    self._release(chunk)
         except Exception as error:  # noqa: BLE001 - whatever it is, the owner must know
             self.die(error)
 
-    def _requeue(self, writers: list[PartitionWriter]) -> None:
+    def _requeue(self, writers: list[PartitionWriter]) -> list[tuple[str, Chunk, Exception]]:
+        """Put what is not acknowledged in line again; returns chunks with the single record that the broker refuses."""
+        rejected: list[tuple[str, Chunk, Exception]] = []
         for writer, chunk, error in self._splits:
             if chunk.count > 1:
                 index = writer.unacked.index(chunk)
@@ -400,17 +409,14 @@ class Producer:
                 self.bytes += sum(piece.accounted for piece in pieces) - chunk.accounted
                 for unit in chunk.units:
                     unit.release()
-            elif self._rejected is not None:
-                key, value = chunk.records()[0]
-                writer.unacked.remove(chunk)
-                self._rejected(writer.topic, key, value, chunk.units, error)
-                self._release(chunk)
             else:
-                raise Fatal(str(error))
+                writer.unacked.remove(chunk)
+                rejected.append((writer.topic, chunk, error))
         self._splits.clear()
         for writer in writers:
             writer.full.extendleft(reversed(writer.unacked))
             writer.unacked.clear()
+        return rejected
 
     # Transactions.
 

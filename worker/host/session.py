@@ -417,17 +417,16 @@ class Session:
             self.stats.dead_letter_failures += 1
             raise Fatal(f"{self._name}: a dead letter for topic {self.errors.topic!r} is larger than max.request.size")
 
-    def _rejected(self, topic: str, key: bytes | None, value: bytes | None, units: list[Unit], error: Exception) -> None:
+    async def _rejected(self, topic: str, key: bytes | None, value: bytes | None, units: list[Unit], error: Exception) -> None:
         """The broker refused a record for good."""
         if topic == self.errors.topic:
             self.stats.dead_letter_failures += 1
             raise Fatal(f"{self._name}: the broker refuses a dead letter for topic {topic!r}: {error}")
-        position = units[0].positions[0] if units and units[0].positions else (None, None, None)
+        position = units[0].positions[0] if units[0].positions else (None, None, None)
         letter = self.errors.refused(Stage.KAFKA_PRODUCE, error, "", topic, key, value, position[1], position[2])
-        route = self._routes.get(self.errors.topic)
-        if letter is not None and (route is None or any(
-                route.append(unit, [letter.value], [letter.key], None, None, [letter.headers]) for unit in units[:1])):
-            raise Fatal(f"{self._name}: no dead letter could be written for a record that the broker refuses: {error}")
+        await self._skip(letter, units[0])
+        for route in self._routes.values():
+            route.kick()
 
     async def persist(self, call: Callable[[], Awaitable[Any]]) -> None:
         """Call until it succeeds; a passing fault is tried again for as long as ``errors.retry.timeout`` says."""

@@ -11,6 +11,8 @@ import logging
 import os
 import select
 import signal
+import socket
+import struct
 import sys
 import threading
 import time
@@ -21,7 +23,6 @@ from worker.pipe import event_frame
 from worker.protocol import LoopStuck
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable
 
 log = logging.getLogger(__name__)
@@ -209,11 +210,16 @@ def all_stacks() -> str:
     return "\n".join(parts)
 
 
-def hung_up(descriptor: int) -> Callable[[float], bool]:
-    """A function that waits up to so many seconds and tells whether the other end of a socket, or the parent, has gone."""
+def hung_up(sock: socket.socket) -> Callable[[float], bool]:
+    """A function that waits up to so many seconds and tells whether the other end of ``sock``, or the parent, has gone.
+
+    The parent is who made the socket pair: it may have gone before this process came to look who its parent is.
+    """
     poll = select.poll()
-    poll.register(descriptor, select.POLLHUP | select.POLLERR)
+    poll.register(sock, select.POLLHUP | select.POLLERR)
     parent = os.getppid()
+    if hasattr(socket, "SO_PEERCRED"):
+        parent = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))[0]
 
     def check(timeout_s: float) -> bool:
         return bool(poll.poll(timeout_s * 1000)) or os.getppid() != parent

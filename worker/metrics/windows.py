@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 SAMPLE_S: Final = 30.0
+_REPORT_S: Final = 1.0
 #: Upper bounds in seconds of the lag histogram's buckets.
 LAG_BOUNDS: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0, 21600.0, 86400.0)
 
@@ -74,8 +75,10 @@ class TaskWindow:
 
     def _restart(self, stats: TaskStats, now: float) -> None:
         zero = TaskStats(stats.id, started_at=stats.started_at)
-        self._older: tuple[float, TaskStats, float, int] = (now, zero, 0.0, 0)
+        # the first report tells of the time since the report before, which did not have the task yet
+        began = now - _REPORT_S if stats.polls else now
         #: (when, counters then, sum and number of ``active`` seen since).
+        self._older: tuple[float, TaskStats, float, int] = (began, zero, 0.0, 0)
         self._newer: tuple[float, TaskStats, float, int] = self._older
         self._batch_max = Maximum(now)
         self._poll_max = Maximum(now)
@@ -91,7 +94,7 @@ class TaskWindow:
             self._restart(stats, now)
         elif now - self._newer[0] >= SAMPLE_S:
             self._older = self._newer
-            self._newer = (now, before, 0.0, 0)
+            self._newer = (self.seen_at, before, 0.0, 0)
         self._maxima(stats, now)
         self.latest = stats
         self.seen_at = now

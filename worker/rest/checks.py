@@ -13,15 +13,26 @@ CLASS_OPTION: Final = "connector.class"
 _NULL: Final = "Null value can not be supplied as the configuration value."
 
 
+def missing_type(config: Mapping[str, str | None]) -> str | None:
+    """Kafka Connect's text for a configuration without ``connector.class``, else None.
+
+    Values are left out of it, since any of them may be a secret.
+    """
+    if config.get(CLASS_OPTION) is not None:
+        return None
+    shown = ", ".join(f"{key}={value if key == 'name' else MASK}" for key, value in config.items())
+    return f"Connector config {{{shown}}} contains no connector type"
+
+
 def check_type(config: Mapping[str, str | None]) -> None:
     """Refuse a configuration without ``connector.class``.
 
     Raises:
-        RestError: 400, with Kafka Connect's text; values are left out of it, since any of them may be a secret.
+        RestError: 400.
     """
-    if config.get(CLASS_OPTION) is None:
-        shown = ", ".join(f"{key}={value if key == 'name' else MASK}" for key, value in config.items())
-        raise RestError(400, f"Connector config {{{shown}}} contains no connector type")
+    text = missing_type(config)
+    if text is not None:
+        raise RestError(400, text)
 
 
 def check_no_nulls(config: Mapping[str, str | None]) -> dict[str, str]:
@@ -51,7 +62,7 @@ def refusal(infos: Mapping[str, Any]) -> str | None:
 
 
 def add_null_errors(infos: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """``infos`` with a complaint about each property whose value was null."""
+    """``infos``, made without the properties whose value was null, with a complaint about each of them."""
     by_name = {item["value"]["name"]: item["value"] for item in infos["configs"]}
     for name in names:
         value = by_name.get(name)
@@ -59,6 +70,8 @@ def add_null_errors(infos: dict[str, Any], names: Sequence[str]) -> dict[str, An
             infos["configs"].insert(0, {"definition": None, "value": {
                 "name": name, "value": None, "recommended_values": [], "errors": [_NULL], "visible": True}})
         else:
-            value["errors"].append(_NULL)
-    infos["error_count"] += len(names)
+            others = [error for error in value["errors"] if not error.startswith("Missing required configuration ")]
+            infos["error_count"] -= len(value["errors"]) - len(others)
+            value.update(value=None, errors=[*others, _NULL])
+        infos["error_count"] += 1
     return infos

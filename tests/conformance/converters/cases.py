@@ -82,13 +82,11 @@ def _defaults() -> list[tuple[Spec, Any]]:
             member: Spec = {"type": kind, "default": default, **({"optional": True} if optional else {})}
             struct_of: Spec = {"type": "struct", "fields": [["a", member], ["b", {"type": "int32"}]]}
             defaults += [(member, None), (member, default), (struct_of, {"b": 1}), (struct_of, {"a": None, "b": 1}), (struct_of, {"a": default, "b": 2})]
-    inner: Spec = {"type": "struct", "name": "inner", "fields": [["x", {"type": "int32"}], ["y", {"type": "string", "optional": True}]]}
-    with_default = {**inner, "default": {"x": 3, "y": "q"}}
-    outer: Spec = {"type": "struct", "fields": [["inner", with_default], ["list", {"type": "array", "values": {"type": "int32"}, "default": [1, 2]}],
+    outer: Spec = {"type": "struct", "fields": [["list", {"type": "array", "values": {"type": "int32"}, "default": [1, 2]}],
                                                 ["map", {"type": "map", "keys": {"type": "string"}, "values": {"type": "int64"}, "default": [["k", 9]]}],
                                                 ["amount", _decimal(2, default=["125", 2])],
                                                 ["day", {"type": "int32", "name": DATE, "version": 1, "default": 18000}]]}
-    defaults += [(outer, {}), (outer, {"inner": {"x": 1}, "list": [], "map": [], "amount": ["1", 2], "day": 1})]
+    defaults += [(outer, {}), (outer, {"list": [], "map": [], "amount": ["1", 2], "day": 1})]
     return defaults
 
 

@@ -3,12 +3,14 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from worker.source_config import EXTENSIONS
+from connectors.file.connector import FileStreamSourceConnector
+from worker.source_config import EXTENSIONS, SOURCE_CONFIG
 
 from .scenario import FIRST, FOLLOWER, LEADER, Step
 
@@ -20,6 +22,11 @@ PATIENCE = 30.0
 #: Kafka Connect's words for "ask me again".
 _AGAIN = ("a rebalance is expected", "stale configuration", "due to no known leader URL", "(e.g. worker rebalance)")
 _VERSION_OPTION = ".plugin.version"
+_AVAILABLE = re.compile(r"available versions: \[[^\]]*\]")
+_CHOICE = re.compile(r"(could not be found\.) Available [a-z]+: [^\"]*")
+#: Options that Millrace has beside Kafka Connect's: they are not compared.
+_MORE = {key.name for key in (*EXTENSIONS, *FileStreamSourceConnector.config_def.keys.values())} - {"file", "topic", "batch.size"}
+_MORE_GROUPS = set(FileStreamSourceConnector.config_def.groups) - set(SOURCE_CONFIG.groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +145,11 @@ def run(steps: Iterable[Step], urls: Mapping[str, str], names: Names) -> dict[st
 
 
 def normalise(step: Step, answer: Answer, urls: Mapping[str, str], names: Names) -> dict[str, Any]:
-    """An answer without what differs from run to run: addresses, versions, times, names of this run; and without
-    documentation, which is everyone's own.
-    """
+    """An answer without what differs from run to run (addresses, versions, times, names), and without documentation."""
     text = json.dumps({"location": answer.headers.get("Location"), "body": answer.parsed}, ensure_ascii=False)
     for url in set(urls.values()):
         text = text.replace(url, "http://WORKER").replace(url.removeprefix("http://"), "WORKER")
-    plain = json.loads(names.empty(text))
+    plain = json.loads(_CHOICE.sub(r"\1", _AVAILABLE.sub("available versions: [VERSION]", names.empty(text))))
     result: dict[str, Any] = {"status": answer.status}
     if plain["location"] is not None:
         result["location"] = plain["location"]
@@ -158,6 +163,8 @@ def normalise(step: Step, answer: Answer, urls: Mapping[str, str], names: Names)
 
 
 def _body(step: Step, body: Any) -> Any:
+    if isinstance(body, str):
+        return "TEXT"
     if isinstance(body, dict) and "kafka_cluster_id" in body:
         return dict.fromkeys(body, "ANY")
     if isinstance(body, dict) and isinstance(body.get("configs"), list):
@@ -183,11 +190,10 @@ def _anonymous(body: Any) -> Any:
 
 def _infos(body: dict[str, Any]) -> dict[str, Any]:
     """A ``validate`` answer: the order of what one converter or client contributes is arbitrary in Java."""
-    own = {key.name for key in EXTENSIONS}
     configs = []
     for item in body["configs"]:
         name = item["value"]["name"]
-        if name in own:
+        if name in _MORE:
             continue
         definition = item["definition"] and _definition(item["definition"])
         value = dict(item["value"])
@@ -196,9 +202,10 @@ def _infos(body: dict[str, Any]) -> dict[str, Any]:
         configs.append({"definition": definition, "value": value})
     settled = [item for item in configs if not _added(item["value"]["name"])]
     added = sorted((item for item in configs if _added(item["value"]["name"])), key=lambda item: item["value"]["name"])
-    base = body["groups"].index("offsets.topic") + 1 if "offsets.topic" in body["groups"] else 0
+    groups = [group for group in body["groups"] if group not in _MORE_GROUPS]
+    base = groups.index("offsets.topic") + 1 if "offsets.topic" in groups else 0
     return {"name": body["name"], "error_count": body["error_count"],
-            "groups": [*body["groups"][:base], *sorted(body["groups"][base:])], "configs": [*settled, *added]}
+            "groups": [*groups[:base], *sorted(groups[base:])], "configs": [*settled, *added]}
 
 
 def _added(name: str) -> bool:
@@ -206,13 +213,20 @@ def _added(name: str) -> bool:
     return ".override." in name or (".converter." in name and not name.endswith(_VERSION_OPTION))
 
 
+def _of_converter(name: str) -> bool:
+    plain = name.partition(".converter.")[2] or name
+    return plain in {"converter.type", "converter.encoding", "decimal.format", "replace.null.with.default", "schemas.cache.size",
+                     "schemas.enable"}
+
+
 def _definitions(body: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    own = {key.name for key in EXTENSIONS}
-    return [_definition(item) for item in body if item["name"] not in own]
+    return [_definition(item) for item in body if item["name"] not in _MORE]
 
 
 def _definition(item: dict[str, Any]) -> dict[str, Any]:
-    result = {key: value for key, value in item.items() if key != "documentation"}
+    """A declaration without its documentation; of converters' options, their place in forms is not compared either."""
+    left_out = {"documentation", "display_name", "order", "width"} if _of_converter(item["name"]) else {"documentation"}
+    result = {key: value for key, value in item.items() if key not in left_out}
     _hide(item["name"], result, "default_value")
     return result
 

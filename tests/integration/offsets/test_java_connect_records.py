@@ -7,7 +7,6 @@ from urllib.parse import quote
 
 from offsets import records
 from offsets.cluster import ClusterState
-
 from offsets.log import CompactedLog
 from offsets.positions import encode_key
 from offsets.records import (
@@ -85,7 +84,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-async def test_connect_and_millrace_read_each_others_topics(  # noqa: PLR0914 - one start of a JVM for the whole story
+async def test_connect_and_millrace_read_each_others_topics(
         bootstrap: str, unique: Callable[[str], str], java_connect: Callable[..., JavaConnect], tmp_path: Path) -> None:
     group, out = unique("java"), unique("out")
     client = {"bootstrap_servers": bootstrap}
@@ -97,9 +96,9 @@ async def test_connect_and_millrace_read_each_others_topics(  # noqa: PLR0914 - 
     task = {**config, "task.class": "org.apache.kafka.connect.file.FileStreamSourceTask"}
 
     # Millrace writes a connector with its tasks, its state, a status and an offset ...
-    for kind, partitions in (("config", 1), ("offset", 5), ("status", 5)):
-        await ensure_internal_topic(client, InternalTopic(kind, f"{group}-{kind}s" if kind != "status" else f"{group}-status",
-                                                          partitions, 1))
+    for topic in (InternalTopic("config", f"{group}-configs", 1, 1), InternalTopic("offset", f"{group}-offsets", 5, 1),
+                  InternalTopic("status", f"{group}-status", 5, 1)):
+        await ensure_internal_topic(client, topic)
     log = CompactedLog(f"{group}-configs", client, Collected())
     await log.start()
     await log.send_all([records.target_state_record(NAME, "STARTED"), records.connector_record(NAME, config),
@@ -153,8 +152,8 @@ async def test_connect_and_millrace_read_each_others_topics(  # noqa: PLR0914 - 
         statuses.apply(key, value)
         assert encoded(decode_status(key, value)) == (key, value)
         topics |= set(statuses.topics(NAME))
-        connector = statuses.connector(NAME)
-        states.add((connector.state, connector.version) if connector else None)
+        status_now = statuses.connector(NAME)
+        states.add((status_now.state, status_now.version) if status_now else None)
     assert statuses.unreadable.count == 0
     assert states >= {("RUNNING", "4.1.2"), ("PAUSED", "4.1.2"), ("STOPPED", "4.1.2")}, states
     assert topics == {out}

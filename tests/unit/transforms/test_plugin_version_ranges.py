@@ -26,5 +26,5 @@ def test_nonsense_is_refused(wanted: str) -> None:
 def test_order_is_mavens() -> None:
     ordered = ["1.0-alpha1", "1.0-beta2", "1.0-M1", "1.0-RC1", "1.0-SNAPSHOT", "1.0", "1.0-sp1", "1.0-jre8", "1.0.1", "1.2",
                "1.10", "2"]
-    assert sorted(ordered[::-1], key=version_key) == ordered
+    assert sorted(set(ordered), key=version_key) == ordered
     assert version_key("1.0") == version_key("1") == version_key("1.0.0.Final")

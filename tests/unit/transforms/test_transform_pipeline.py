@@ -139,10 +139,13 @@ def test_batch_gives_what_single_records_give(kinds: list[str]) -> None:
 
 @pytest.mark.parametrize(("config", "message"), [
     ({"transforms": "a"}, 'transformation \'a\': Missing required configuration "transforms.a.type"'),
-    ({"transforms": "a", "transforms.a.type": "NoSuch"}, "Class NoSuch could not be found. Available transformations: .*Router"),
-    ({"transforms": "a", "transforms.a.type": KAFKA + "MaskField"}, r"abstract and cannot be created. Did you mean .*Field\$Key"),
+    ({"transforms": "a", "transforms.a.type": "NoSuch"},
+     "Class NoSuch could not be found. Available transformations: .*Router"),
+    ({"transforms": "a", "transforms.a.type": KAFKA + "MaskField"},
+     r"abstract and cannot be created. Did you mean .*Field\$Key"),
     ({"transforms": "a", "transforms.a.type": "TopicNameMatches"}, "does not implement the Transformation interface"),
-    ({"transforms": "a", "transforms.a.type": "Filter", "transforms.a.predicate": "p"}, "Unknown predicate 'p'.*declares: none"),
+    ({"transforms": "a", "transforms.a.type": "Filter", "transforms.a.predicate": "p"},
+     "Unknown predicate 'p'.*declares: none"),
     ({"transforms": "a", "transforms.a.type": "Filter", "transforms.a.predicate": "p", "predicates": "q"}, "declares: q"),
     ({"transforms": "a", "transforms.a.type": "Filter", "transforms.a.predicate": "p", "predicates": "p"}, "not be found"),
     ({"transforms": "a", "transforms.a.type": "Filter", "transforms.a.predicate": "p", "predicates": "p",

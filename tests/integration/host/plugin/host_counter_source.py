@@ -92,7 +92,8 @@ class CounterConnector(SourceConnector):
     ])
 
     async def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
-        return [{"split": str(number)} for number in range(self.context.config["splits"] or max_tasks)]
+        own = {"password": self.context.config["password"].value} if self.context.config["password"] else {}
+        return [{"split": str(number), **own} for number in range(self.context.config["splits"] or max_tasks)]
 
     @classmethod
     def exactly_once_support(cls, config: Any) -> bool:

@@ -1,0 +1,35 @@
+"""All connectors that are installed, as the worker finds them."""
+from __future__ import annotations
+
+from importlib.metadata import distributions, entry_points
+from typing import TYPE_CHECKING, Final
+
+from connectors.api import SourceConnector
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+#: The entry-point group that makes a package's connectors known.
+GROUP: Final = "millrace.connectors"
+
+
+def installed_connectors(path: Iterable[str] | None = None) -> dict[str, type[SourceConnector]]:
+    """Connector classes by entry-point name.
+
+    Args:
+        path: folders to look in, as ``sys.path``; None for ``sys.path`` itself. They must be importable.
+
+    Raises:
+        TypeError: an entry point leads to something that is no source connector.
+    """
+    found: dict[str, type[SourceConnector]] = {}
+    if path is None:
+        points = list(entry_points(group=GROUP))
+    else:
+        points = [point for package in distributions(path=list(path)) for point in package.entry_points if point.group == GROUP]
+    for point in points:
+        connector = point.load()
+        if not (isinstance(connector, type) and issubclass(connector, SourceConnector)):
+            raise TypeError(f"entry point {point.name} = {point.value} of group {GROUP} is not a SourceConnector")
+        found[point.name] = connector
+    return found

@@ -1,0 +1,97 @@
+"""Kafka and clusters of workers for chaos tests."""
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compose.local.console import say
+from compose.local.jvm import FAST_START
+from compose.local.kafka import KafkaCluster, Ports
+from compose.local.ports import LOOPBACK, free_ports
+from tests.chaos.cluster import Cluster
+from tests.chaos.delivery import Load
+from tests.chaos.proxy import Proxy
+
+#: Workers' sessions shorter than Kafka's usual lower bound save each test some seconds.
+QUICK = {"group.min.session.timeout.ms": "1000"}
+
+
+@dataclass(frozen=True, slots=True)
+class ProxiedKafka:
+    """One broker with a second listener for clients whose connections a test can cut.
+
+    Attributes:
+        cluster: the broker.
+        proxy: what clients that bootstrap at ``proxied`` go through, whatever they do.
+    """
+
+    cluster: KafkaCluster
+    proxy: Proxy
+
+    @property
+    def bootstrap(self) -> str:
+        """The way without the proxy."""
+        return self.cluster.bootstrap
+
+    @property
+    def proxied(self) -> str:
+        """The way through the proxy."""
+        return f"{LOOPBACK}:{self.proxy.port}"
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxiedKafka]:
+    """A broker for all chaos tests; who harms it leaves it running and its proxy healed."""
+    client, between, controller, behind = free_ports([None] * 4)
+    proxy = Proxy(behind)
+    names = {"CLIENT": client, "BROKER": between}
+    listeners = [f"{name}://{LOOPBACK}:{port}" for name, port in names.items()]
+    properties = {
+        **QUICK,
+        "listeners": ",".join([*listeners, f"PROXIED://{LOOPBACK}:{behind}", f"CONTROLLER://{LOOPBACK}:{controller}"]),
+        "advertised.listeners": ",".join([*listeners, f"PROXIED://{LOOPBACK}:{proxy.port}"]),
+        "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in (*names, "PROXIED", "CONTROLLER")),
+    }
+    with KafkaCluster(tmp_path_factory.mktemp("kafka"), port=None, ports=[Ports(client, between, controller)],
+                      properties=properties, jvm_options=FAST_START, say=say) as cluster:
+        yield ProxiedKafka(cluster, proxy)
+        proxy.close()
+
+
+@pytest.fixture(scope="session", params=[False, True], ids=["at_least_once", "exactly_once"])
+def shared_pair(request: pytest.FixtureRequest, broker: ProxiedKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Two workers for all tests of one guarantee."""
+    made = Cluster(tmp_path_factory.mktemp("pair"), broker.bootstrap, f"pair-{secrets.token_hex(4)}", exactly_once=request.param)
+    try:
+        yield made.start(2)
+    finally:
+        made.close()
+
+
+@pytest.fixture
+def pair(shared_pair: Cluster) -> Cluster:
+    """Two workers that run and know each other, whatever the test before did; the test runs once for each guarantee."""
+    return shared_pair.repair()
+
+
+@pytest.fixture
+def load(pair: Cluster, unique: Callable[[str], str]) -> Iterator[Callable[..., Load]]:
+    """Factory of loads, which takes ``Load``'s attributes: ``load()`` has started a connector, which is deleted in the end."""
+    with ExitStack() as stack:
+        number = itertools.count()
+
+        def start(**attributes: Any) -> Load:
+            suffix = next(number)
+            made = Load(**({"name": f"{unique('c')}-{suffix}x", "topic": f"{unique('t')}-{suffix}"} | attributes))
+            stack.callback(pair.ask, "DELETE", f"/connectors/{made.name}")
+            pair.create(made)
+            return made
+
+        yield start

@@ -1,0 +1,148 @@
+"""Where Millrace answers otherwise than Kafka Connect, and why; the compatibility page shows the same table.
+
+A difference says what the answer is instead, so that it is tested like everything else; one that has gone is an error too.
+"""
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What differs.
+
+    Attributes:
+        why: the reason, for the page.
+        status: Millrace's status.
+        message: a regular expression that its error message matches, where it answers with an error.
+        changes: elsewhere: path into the normalised answer -> (Kafka Connect's value, Millrace's).
+    """
+
+    why: str
+    status: int = 400
+    message: str = ""
+    changes: Mapping[str, tuple[Any, Any]] | None = None
+
+
+_MALFORMED = "A body that can't be understood is the client's mistake: 400 with what was expected, not 500 with a parser's text."
+_SECRET = "Any value may be a secret while the connector class is not known, so values stay out of the message."
+_NAMES = "Every name that can be created can be addressed."
+_ASKED = "The client's mistake is answered with 400, as in POST /connectors, not with 500."
+
+DIFFERENCES: Mapping[str, Difference] = {
+    **{name: Difference(_MALFORMED, message=message) for name, message in (
+        ("create-empty-object", "The field 'config' is missing"),
+        ("create-no-body", "The request has no body"),
+        ("create-null", "The request body must be a JSON object"),
+        ("create-list", "The request body must be a JSON object"),
+        ("create-malformed", "The request body is not valid JSON: .* line 1 column 12"),
+        ("create-unknown-field", "Unknown field 'x' in the request body"),
+        ("create-initial-state", "Invalid initial_state 'foo'; it must be one of RUNNING, PAUSED, STOPPED"),
+        ("create-nested", "The value of 'a' must be a string, a number or a boolean"),
+        ("create-no-config", "The field 'config' is missing"),
+        ("put-list", "The request body must be a JSON object"),
+        ("put-null", "The request body must be a JSON object"),
+        ("patch-null", "The request body must be a JSON object"),
+        ("logger-null", "The request body must be a JSON object"),
+        ("validate-null", "The request body must be a JSON object"),
+        ("offsets-patch-null", "The request body must be a JSON object"),
+        ("offsets-patch-shape", "The field 'offsets' must be a list"),
+        ("offsets-patch-unknown-field", "Unknown field 'x' in entry 0 of 'offsets'"),
+    )},
+    "offsets-patch-null-partition": Difference(
+        "A null partition would reset nothing; Kafka Connect answers that the offsets have been altered.",
+        message="Entry 0 of 'offsets': 'partition' must be a JSON object"),
+    "create-no-class-null": Difference(_SECRET, message=r"Connector config \{a=\[hidden\], name=a\} contains no connector type"),
+    "validate-no-class": Difference(f"{_ASKED} {_SECRET}", message=r"Connector config \{(?=.*name=x)(?=.*topic=\[hidden\]).*\} "
+                                                                  "contains no connector type"),
+    "validate-unknown": Difference(_ASKED, message="Failed to find any class that implements Connector and which name matches Nope, "
+                                                   "available connectors are: PluginDesc"),
+    "create-unknown-class": Difference(
+        "The list of available connectors is Millrace's.",
+        message="Failed to find any class that implements Connector and which name matches Nope, available connectors are: .*"
+                "PluginDesc{klass=class org.apache.kafka.connect.file.FileStreamSourceConnector"),
+    "offsets-patch-partition": Difference("An offset that the connector can't resume from is the client's mistake: 400."),
+    "offsets-patch-position": Difference("An offset that the connector can't resume from is the client's mistake: 400."),
+    "tasks-config": Difference("Kafka Connect 4 has dropped this resource; clients of 3.x still ask for it.", 404,
+                               "Connector nope not found"),
+    "task-restart-stopped": Difference(
+        "A stopped connector has no tasks, so there is nothing to restart; Kafka Connect's 409 makes clients try again for ever.",
+        404, "Unknown task: c1-0"),
+    "create-slash-name": Difference(_NAMES, 201, changes={
+        "location": ("http://WORKER/connectors/a/b%25", "http://WORKER/connectors/a%2Fb%25")}),
+    "slash-name": Difference(_NAMES, 200, changes={
+        "status": (400, 200), "type": ("text/html;charset=iso-8859-1", "application/json"),
+        "body": ("TEXT", {"connector.class": "FileStreamSource", "file": "{file}", "name": "a/b%", "topic": "{topic}"})}),
+    "delete-slash-name": Difference(_NAMES, 204, changes={"status": (400, 204)}),
+    "validate-nulls": Difference("A null for one of the connector's own options is an error too; Kafka Connect overlooks it.", 200),
+    "validate-topic-groups": Difference(
+        "The options of topic creation groups are checked and shown; Kafka Connect finds their mistakes when the connector starts.",
+        200),
+    **{name: Difference("With a version that isn't there all options are shown all the same.", 200)
+       for name in ("validate-version", "validate-version-bogus")},
+    "validate-overrides": Difference("Client properties are checked, but have no definitions (names, defaults) of their own.", 200),
+    "validate-override-bogus": Difference(
+        "A client property that can't be parsed is an error of that property, not of the whole request.", 200),
+}
+
+#: Options whose declaration differs: name -> attribute -> (Kafka Connect's, Millrace's), with the reason.
+OPTIONS: Mapping[str, tuple[str, Mapping[str, tuple[Any, Any]]]] = {
+    "errors.retry.timeout": ("Passing faults of the source or of Kafka are retried for ever unless told otherwise; in Kafka Connect "
+                             "the option covers only transforms and converters, with none by default.",
+                             {"default_value": ("0", None), "value": ("0", None)}),
+    "converter.type": ("The worker says what a converter is used for; it need not be configured.",
+                       {"default_value": (None, "value"), "required": (True, False)}),
+}
+
+
+def differs(name: str, golden: Mapping[str, Any], answer: Mapping[str, Any]) -> str | None:
+    """The complaint if an answer is neither Kafka Connect's nor the one the table promises, else None."""
+    difference = DIFFERENCES.get(name)
+    golden = _with_our_options(golden)
+    if "type" not in golden and "body" in golden:
+        # Kafka Connect names no content type for errors that no resource is asked for; Millrace always does.
+        answer = {key: value for key, value in answer.items() if key != "type"}
+    if difference is None:
+        return None if golden == answer else "is not Kafka Connect's"
+    if golden == answer:
+        return "is Kafka Connect's by now: take the step out of the table of differences"
+    if answer["status"] != difference.status:
+        return f"has not the status {difference.status} that the table of differences promises"
+    if difference.changes:
+        expected = {key: value for key, value in golden.items() if key not in difference.changes}
+        expected |= {key: new for key, (_, new) in difference.changes.items()}
+        return None if {key: answer.get(key) for key in expected} == expected else "is not the one in the table of differences"
+    if difference.message and not re.match(difference.message, answer["body"]["message"], re.DOTALL):
+        return f"has not the message {difference.message!r}"
+    return None
+
+
+def _with_our_options(golden: Any) -> Any:
+    """Kafka Connect's answer with Millrace's declarations of the options in ``OPTIONS``."""
+    if isinstance(golden, list):
+        return [_with_our_options(item) for item in golden]
+    if not isinstance(golden, dict):
+        return golden
+    result = {key: _with_our_options(value) for key, value in golden.items()}
+    option = str(golden.get("name", ""))
+    for known, (_, attributes) in OPTIONS.items():
+        if option == known or option.endswith(f".converter.{known}"):
+            for attribute, (theirs, ours) in attributes.items():
+                if attribute in result and result[attribute] == theirs:
+                    result[attribute] = ours
+    return result
+
+
+def page() -> str:
+    """The table as Markdown, by reason."""
+    by_reason: dict[str, list[str]] = {}
+    for name, difference in DIFFERENCES.items():
+        by_reason.setdefault(difference.why, []).append(name)
+    rows = [f"| {', '.join(f'`{name}`' for name in names)} | {why} |" for why, names in by_reason.items()]
+    rows += [f"| option `{option}` | {why} |" for option, (why, _) in OPTIONS.items()]
+    return "\n".join(["| steps of the conformance scenario | how and why Millrace answers otherwise |", "|---|---|", *rows]) + "\n"

@@ -1,0 +1,191 @@
+"""The Prometheus exposition: format, names of each family, values, and that everything is declared."""
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.metrics.exposition import Exposed, parse
+from worker.metrics.exporter import ConnectorNumbers, ProcessNumbers, WorkerStats, number, process_numbers, render
+from worker.metrics.reference import render as reference
+from worker.metrics.registry import CONNECT, METRICS, OWN, Family
+from worker.metrics.windows import TaskTable
+from worker.protocol import CustomMetric, Stats, TaskId, TaskStats
+
+PROCESS = ProcessNumbers(1.5, 1 << 20, 1000.0, 12)
+WALL = 2_000.0
+
+
+def worker(**changes: object) -> WorkerStats:
+    stats = WorkerStats(client_id="connect-w1", version="0.1.0", started_at=1000.0, protocol="faust", leader_name="http://w1:8083/",
+                        last_rebalance_at=1990.0, rebalances=2, rebalance_s=3.0, rebalance_s_max=2.0, leader=True,
+                        assigned_connectors=1, assigned_tasks=2, topics={"connect-configs": (True, 3)},
+                        task_startup_attempts=4, task_startup_success=3, task_startup_failure=1)
+    for name, value in changes.items():
+        setattr(stats, name, value)
+    return stats
+
+
+def task(number_: int = 0, **changes: object) -> TaskStats:
+    return TaskStats(TaskId("my-file", number_), **{  # type: ignore[arg-type]
+        "state": "RUNNING", "started_at": 1900.0, "running_s": 80.0, "paused_s": 20.0, "polled": 100, "polls": 10,
+        "written": 90, "commits": 4, "commit_s": 0.4, "commit_buckets": [0, 0, 1, 1, 4, 4, 4, 4, 4, 4, 4, 4], "lag_ms": 250.0,
+        "active": 10, "active_max": 30, "batch_size_max": 25, **changes})
+
+
+def table(*tasks: TaskStats) -> TaskTable:
+    result = TaskTable()
+    result.observe(0, Stats(list(tasks), cpu_s=2.0, rss_bytes=5, loop_lag_s=0.25, connectors=1), now=50.0)
+    return result
+
+
+def exposed(*families: Family, tasks: TaskTable | None = None, connectors: tuple[ConnectorNumbers, ...] | None = None,
+            stats: WorkerStats | None = None) -> dict[str, Exposed]:
+    text = render(stats or worker(), connectors if connectors is not None else (ConnectorNumbers(
+        "my-file", "RUNNING", "FileStreamSource", "4.1.2"),), tasks or table(task(0), task(1, state="FAILED")), PROCESS,
+        families=families or (Family.A,), now=50.0, wall=WALL)
+    return parse(text)
+
+
+def value(found: dict[str, Exposed], name: str, **labels: str) -> float:
+    return found[name].samples[name, tuple(labels.items())]
+
+
+def test_family_a_has_the_names_of_strimzis_dashboards_and_alerts() -> None:
+    found = exposed(Family.A)
+    assert value(found, "kafka_connect_connector_status", connector="my-file", status="running") == 1
+    assert value(found, "kafka_connect_connector_task_status", connector="my-file", task="1", status="failed") == 1
+    assert value(found, "kafka_connect_worker_connector_failed_task_count", connector="my-file") == 1
+    assert value(found, "kafka_connect_worker_connector_running_task_count", connector="my-file") == 1
+    assert value(found, "kafka_connect_worker_connector_total_task_count", connector="my-file") == 2
+    assert value(found, "kafka_connect_worker_task_count") == 2
+    assert value(found, "kafka_connect_worker_rebalance_completed_rebalances_total") == 2
+    assert value(found, "kafka_connect_worker_rebalance_rebalance_avg_time_ms") == 1500
+    assert value(found, "kafka_connect_worker_rebalance_time_since_last_rebalance_ms") == 10_000
+    assert value(found, "kafka_connect_coordinator_assigned_tasks", clientid="connect-w1") == 2
+    assert value(found, "kafka_connect_source_task_source_record_poll_total", connector="my-file", task="0") == 100
+    assert found["kafka_connect_source_task_source_record_poll_total"].kind == "counter"
+    assert found["kafka_connect_source_task_source_record_poll_rate"].kind == "gauge"
+    assert value(found, "kafka_connect_connector_task_running_ratio", connector="my-file", task="0") == 0.8
+    assert value(found, "kafka_connect_task_error_total_record_failures", connector="my-file", task="0") == 0
+    assert value(found, "kafka_connect_connector_connector_class", connector="my-file", connector_class="FileStreamSource") == 1
+    assert not any("percentage" in name for name in found if "task_offset" in name)
+
+
+def test_family_b_has_the_names_of_confluents_and_aivens_dashboards() -> None:
+    found = exposed(Family.B)
+    assert value(found, "kafka_connect_connect_worker_metrics_connector_count", connector="aggregate") == 1
+    assert value(found, "kafka_connect_connect_worker_metrics_connector_failed_task_count", connector="my-file") == 1
+    assert value(found, "kafka_connect_connector_metrics", connector="my-file", status="running") == 1
+    assert value(found, "kafka_connect_connector_metrics", connector="my-file", connector_type="source") == 1
+    assert value(found, "kafka_connect_source_task_metrics_source_record_write_total", connector="my-file", task="0") == 90
+    assert value(found, "kafka_connect_connector_task_metrics_offset_commit_success_percentage", connector="my-file",
+                 task="0") == 1
+    assert value(found, "kafka_connect_connect_coordinator_metrics_assigned_tasks", client_id="connect-w1") == 2
+    assert value(found, "kafka_connect_app_info", client_id="connect-w1", version="0.1.0") == 1
+    assert "kafka_connect_connect_worker_rebalance_metrics_epoch" in found
+    assert not any(name.startswith("kafka_connect_worker_") for name in found)
+
+
+def test_family_c_ends_texts_in_info() -> None:
+    found = exposed(Family.C)
+    assert value(found, "kafka_connect_connector_metrics_status_info", connector="my-file", status="running") == 1
+    assert value(found, "kafka_connect_connector_task_metrics_status_info", connector="my-file", task="1", status="failed") == 1
+    assert value(found, "kafka_connect_connect_worker_metrics_connector_count") == 1
+
+
+def test_our_own_metrics_are_there_in_every_family() -> None:
+    for families in ((Family.A,), (Family.B,), (Family.A, Family.B, Family.C)):
+        found = exposed(*families)
+        assert value(found, "millrace_worker_leader") == 1
+        assert value(found, "millrace_topic_unreadable_records_total", topic="connect-configs") == 3
+        assert value(found, "millrace_host_loop_lag_seconds", host="0") == 0.25
+        assert value(found, "millrace_task_lag_seconds", connector="my-file", task="0") == 0.25
+        assert value(found, "process_resident_memory_bytes") == 1 << 20
+        commits = found["millrace_task_commit_duration_seconds"].samples
+        labels = (("connector", "my-file"), ("task", "0"))
+        assert commits["millrace_task_commit_duration_seconds_bucket", (*labels, ("le", "0.025"))] == 1
+        assert commits["millrace_task_commit_duration_seconds_count", labels] == 4
+        assert commits["millrace_task_commit_duration_seconds_sum", labels] == 0.4
+        lags = found["millrace_connector_lag_seconds"].samples
+        assert lags["millrace_connector_lag_seconds_count", (("connector", "my-file"),)] == 2
+
+
+@pytest.mark.parametrize("families", [(Family.A,), (Family.B,), (Family.C,), tuple(Family)])
+def test_everything_exposed_is_declared_and_everything_declared_is_exposed(families: tuple[Family, ...]) -> None:
+    found = exposed(*families)
+    declared = {metric.exposed(family) for metric in METRICS for family in families} - {None}
+    assert set(found) == declared
+    for metric in METRICS:
+        for family in families:
+            name = metric.exposed(family)
+            if name is not None and metric.kind != "text":
+                assert found[name].kind == metric.kind
+
+
+def test_declarations_are_unique_and_explained() -> None:
+    for family in Family:
+        names = [name for metric in METRICS if (name := metric.exposed(family)) is not None and metric.kind != "text"]
+        assert len(set(names)) == len(names)
+    assert all(metric.help.endswith(".") for metric in METRICS)
+    assert all(metric.families for metric in CONNECT)
+    assert not any(metric.families for metric in OWN)
+
+
+def test_the_reference_names_every_metric() -> None:
+    page = reference()
+    for metric in METRICS:
+        for family in Family:
+            assert str(metric.exposed(family) or metric.name) in page
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), st.text(st.characters(exclude_categories=["Cs"])))
+def test_any_name_survives_as_a_label(name: str, text: str) -> None:
+    tasks = TaskTable()
+    tasks.observe(0, Stats([TaskStats(TaskId(name, 0), custom=[CustomMetric("x y", "gauge", 1.0, {"a-b": text})])], 0, 0, 0), 0)
+    rendered = render(worker(), [ConnectorNumbers(name, "RUNNING", "c", "1")], tasks, PROCESS, now=0, wall=WALL)
+    # a text file's lines end with \n only
+    assert all(line for line in rendered.split("\n")[:-1])
+    found = parse_lines(rendered)
+    assert value(found, "kafka_connect_connector_status", connector=name, status="running") == 1
+    assert found["x_y"].samples["x_y", (("connector", name), ("task", "0"), ("a_b", text))] == 1
+
+
+def parse_lines(text: str) -> dict[str, Exposed]:
+    """``str.splitlines`` knows more line ends than the format: keep those out of the way."""
+    odd = dict.fromkeys(map(ord, "\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"))
+    marks = {char: chr(0xE000 + index) for index, char in enumerate(odd)}
+    back = {ord(mark): chr(char) for char, mark in marks.items()}
+    return {name: Exposed(family.kind, family.text, {
+        (sample, tuple((label, item.translate(back)) for label, item in labels)): number_
+        for (sample, labels), number_ in family.samples.items()}) for name, family in parse(text.translate(marks)).items()}
+
+
+def test_custom_metrics_carry_their_kind_help_and_labels() -> None:
+    custom = [CustomMetric("debezium_metrics_RowsScanned", "counter", 7, {"table": "a.b", "task": "ignored"})]
+    text = render(worker(), [], table(task(0, custom=custom)), PROCESS, now=0, wall=WALL,
+                  custom_help={"debezium_metrics_RowsScanned": "Rows read so far."})
+    found = parse(text)["debezium_metrics_RowsScanned"]
+    assert (found.kind, found.text) == ("counter", "Rows read so far.")
+    labels = (("connector", "my-file"), ("task", "0"), ("table", "a.b"))
+    assert list(found.samples) == [("debezium_metrics_RowsScanned", labels)]
+
+
+def test_nothing_runs_nothing_fails() -> None:
+    found = exposed(tasks=TaskTable(), connectors=(), stats=WorkerStats())
+    assert value(found, "kafka_connect_worker_task_count") == 0
+    assert "kafka_connect_connector_status" not in found
+    assert "kafka_connect_worker_rebalance_time_since_last_rebalance_ms" not in found
+
+
+@pytest.mark.parametrize(("given_", "text"), [(True, "1"), (False, "0"), (3, "3"), (0.5, "0.5"), (float("nan"), "NaN"),
+                                              (float("inf"), "+Inf"), (float("-inf"), "-Inf"), (1e22, "1e+22")])
+def test_numbers_are_written_as_the_format_has_them(given_: float, text: str) -> None:
+    assert number(given_) == text
+
+
+def test_the_process_measures_itself() -> None:
+    found = process_numbers(5.0)
+    assert found.cpu_s > 0
+    assert found.rss_bytes > 1 << 20
+    assert found.started_at == 5.0

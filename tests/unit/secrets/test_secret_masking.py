@@ -1,0 +1,173 @@
+"""Masking: configurations, texts and log records."""
+from __future__ import annotations
+
+import io
+import logging
+import threading
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connectors.options import ConfigKey, ConfigType
+from worker.secrets.masking import (
+    MOST_SECRETS,
+    SecretFilter,
+    SecretMasker,
+    is_secret_name,
+    mask_config,
+    mask_patterns,
+)
+
+KEYS = (ConfigKey(name="login", type=ConfigType.PASSWORD, doc="A secret.", aliases=("old.login",)),
+        ConfigKey(name="token.count", type=ConfigType.INT, doc="No secret."))
+JAAS = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="app" password="hunter22!";'
+
+
+@pytest.mark.parametrize("name", ["database.password", "PASSWORD", "ssl.keystore.password", "aws.secret.access.key", "apiKey",
+                                  "access.token", "sasl.jaas.config", "google.credentials", "db.passwd", "key.passphrase",
+                                  "client_secret", "producer.sasl.jaas.config", "azure.account-key"])
+def test_names_of_secrets(name: str) -> None:
+    assert is_secret_name(name)
+
+
+@pytest.mark.parametrize("name", ["name", "topic", "key.converter", "message.key", "partition.key", "primary_key", "key",
+                                  "drop.fields.from.key", "sasl.oauthbearer.token.endpoint.url", "ssl.keystore.location",
+                                  "password.file", "keyspace", "secret.provider", "tasks.max", "database.user",
+                                  "token.refresh.ms", "public.key"])
+def test_names_of_other_things(name: str) -> None:
+    assert not is_secret_name(name)
+
+
+def test_mask_config() -> None:
+    config = {"name": "c", "login": "geheim", "old.login": "x", "token.count": "5", "api.key": "abc", "empty.password": "",
+              "db.password": "${file:/f:k}", "other.secret": "x${env:A}", "plain": "value",
+              "url": "jdbc:postgresql://u:pw@h/d?password=pw2"}
+    assert mask_config(config, KEYS) == {
+        "name": "c", "login": "[hidden]", "old.login": "[hidden]", "token.count": "5", "api.key": "[hidden]",
+        "db.password": "${file:/f:k}", "other.secret": "[hidden]", "url": "jdbc:postgresql://u:[hidden]@h/d?password=[hidden]",
+        "empty.password": "", "plain": "value"}
+    assert config["login"] == "geheim"
+
+
+@pytest.mark.parametrize(("text", "expected"), [
+    ("connect to http://user:p%40ss@host:80/x failed", "connect to http://user:[hidden]@host:80/x failed"),
+    ("mysql://root:a@b@h/d", "mysql://root:[hidden]@h/d"), ("http://host:80/a@b", "http://host:80/a@b"),
+    ('password="a b;c" user="u"', 'password="[hidden]" user="u"'),
+    ("{'api_key': 'abc', 'x': 1}", "{'api_key': '[hidden]', 'x': 1}"),
+    ('{"clientSecret": "a\\"b", "n": 2}', '{"clientSecret": "[hidden]", "n": 2}'),
+    ("PASSWORD=abc&x=1", "PASSWORD=[hidden]&x=1"), ("token: abc", "token: [hidden]"),
+    ("password=${env:PW}", "password=${env:PW}"), ('password="${env:PW}";', 'password="${env:PW}";'),
+    ("password=[hidden]", "password=[hidden]"),
+    ("secret=null, token=none", "secret=null, token=none"), ("no secrets here", "no secrets here"), ("", ""), (JAAS,
+    JAAS.replace(
+        "hunter22!", "[hidden]")),
+])
+def test_texts_that_look_like_secrets(text: str, expected: str) -> None:
+    assert mask_patterns(text) == expected
+    assert mask_patterns(expected) == expected
+
+
+def test_masker_learns_from_a_configuration() -> None:
+    masker = SecretMasker()
+    masker.learn({"login": "geheim", "token.count": "5555", "some.secret": "s3cr3t", "sasl.jaas.config": JAAS,
+                  "url": "http://u:urlpass@h", "mode.password": "${file:/f:k}", "on.secret": "true",
+                  "short.password": "ab"}, KEYS)
+    text = "geheim 5555 s3cr3t hunter22! urlpass /f:k true ab ScramLoginModule app"
+    assert masker.scrub(text) == "[hidden] 5555 [hidden] [hidden] [hidden] /f:k true ab ScramLoginModule app"
+    assert len(masker) == 4
+
+
+def test_longer_secrets_go_first_and_texts_without_any_stay_the_same_object() -> None:
+    masker = SecretMasker()
+    masker.add("pass", "password1", "   padded   ")
+    assert masker.scrub("x password1 pass padded") == "x [hidden] [hidden] [hidden]"
+    quiet = "nothing to see"
+    assert masker.scrub(quiet) is quiet
+
+
+def test_lines_of_a_key_are_secret_each() -> None:
+    masker = SecretMasker()
+    masker.add("-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBg\nkqhkiG9w0BAQEF\n-----END PRIVATE KEY-----\n")
+    assert masker.scrub("got kqhkiG9w0BAQEF") == "got [hidden]"
+    assert masker.scrub("-----BEGIN PRIVATE KEY-----") == "-----BEGIN PRIVATE KEY-----"
+
+
+secrets = st.text(alphabet="abcXYZ019-_", min_size=4, max_size=12)
+
+
+@given(st.lists(secrets, max_size=80, unique=True), st.lists(st.tuples(st.text(max_size=8), st.integers(0, 79)), max_size=12))
+def test_no_known_secret_is_left(known: list[str], parts: list[tuple[str, int]]) -> None:
+    known = [secret for secret in known if secret.lower() not in ("true", "false", "null", "none")]
+    masker = SecretMasker()
+    masker.add(*known)
+    text = "".join(before + (known[index % len(known)] if known else "") for before, index in parts)
+    scrubbed = masker.scrub(text)
+    for secret in known:
+        assert secret not in scrubbed.replace("[hidden]", "\0")
+
+
+def test_many_secrets_are_bounded_and_still_found() -> None:
+    masker = SecretMasker()
+    masker.add(*(f"secret-value-{number}" for number in range(MOST_SECRETS + 10)))
+    assert len(masker) == MOST_SECRETS
+    newest = f"secret-value-{MOST_SECRETS + 9}"
+    assert masker.scrub(f"<{newest}>") == "<[hidden]>"
+
+
+def test_threads_may_add_while_others_scrub() -> None:
+    masker = SecretMasker()
+    failures: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            for index in range(200):
+                secret = f"thread{number}value{index}"
+                masker.add(secret)
+                assert secret not in masker.scrub(f"a {secret} b")
+        except BaseException as error:  # noqa: BLE001 - handed to the test
+            failures.append(error)
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert len(masker) == 800
+
+
+def logged(masker: SecretMasker, call: Any) -> str:
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logging.Formatter("%(message)s %(where)s", defaults={"where": ""}))
+    handler.addFilter(SecretFilter(masker))
+    logger = logging.Logger("masking")  # noqa: LOG001 - a logger of this test alone
+    logger.addHandler(handler)
+    call(logger)
+    return stream.getvalue()
+
+
+def test_log_records_are_scrubbed() -> None:
+    masker = SecretMasker()
+    masker.add("t0ps3cret")
+    assert logged(masker, lambda log: log.warning("login %s with %s", "app", "t0ps3cret")) == "login app with [hidden] \n"
+    assert logged(masker, lambda log: log.warning("at", extra={"where": "http://u:t0ps3cret@h"})) == "at http://u:[hidden]@h\n"
+    assert logged(masker, lambda log: log.warning("plain %d%%", 5)) == "plain 5% \n"
+
+    def fail(log: logging.Logger) -> None:
+        try:
+            int("bad t0ps3cret")
+        except ValueError:
+            log.exception("failed", stack_info=True)
+    text = logged(masker, fail)
+    assert "ValueError: invalid literal for int() with base 10: 'bad [hidden]'" in text
+    assert "t0ps3cret" not in text
+    assert "Traceback (most recent call last)" in text
+
+
+def test_trace_without_secrets_is_left_to_the_formatter() -> None:
+    masker = SecretMasker()
+    record = logging.LogRecord("n", logging.ERROR, "f", 1, "m", (), (ValueError, ValueError("x"), None))
+    assert SecretFilter(masker).filter(record) is True
+    assert record.exc_info is not None

@@ -1,0 +1,181 @@
+"""Compiles one function per schema that writes Avro's binary form.
+
+The function is straight-line Python made for the schema: it takes the fields of a struct in one step, checks their classes in
+one expression, and joins the pieces once. Numbers of variable length come from tables. What it can't vouch for (an absent
+field, a subclass, a number out of range ...) it leaves to ``avro_write``, which finds it right after all or says what is wrong.
+"""
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.schema import DECIMAL, Type
+from worker.converters.avro_schema import AvroSettings, is_enum, is_union, null_last
+from worker.converters.avro_write import LENGTH, SHORT, long_bytes, sized, value_bytes
+from worker.converters.javatext import decimal_bytes, decimal_scale
+from worker.converters.json_text import INTEGER_BITS
+
+if TYPE_CHECKING:
+    from connectors.schema import Schema
+    from worker.converters.base import Encode
+
+_CLASSES: Final = {Type.STRING: "str", Type.BOOLEAN: "bool", Type.BYTES: "bytes", Type.FLOAT32: "float", Type.FLOAT64: "float",
+                   Type.ARRAY: "list", Type.MAP: "dict", Type.STRUCT: "dict"}
+
+
+def compile_avro(schema: Schema | None, settings: AvroSettings, head: bytes) -> Encode:
+    """The function that encodes values of ``schema`` behind ``head`` (the magic byte and the schema's id).
+
+    A null at the top is a null message, as in Java's serializer.
+    """
+    def slow(value: Any) -> bytes:
+        return head + value_bytes(schema, value, settings)
+
+    if schema is None:
+        return lambda value: None if value is None else slow(value)
+    if is_union(schema):
+        return lambda value: None if value is None else slow(value)
+    return _Compiler(settings).function(schema, head, slow)
+
+
+class _Leave(Exception):
+    """The value has to go the slow way."""
+
+
+class _Compiler:
+    """Writes the source for one schema; names in it are bound in ``_names``."""
+
+    def __init__(self, settings: AvroSettings) -> None:
+        self._settings = settings
+        self._names: dict[str, Any] = {
+            "LENGTH": LENGTH, "SHORT": SHORT, "long_bytes": long_bytes, "join": b"".join, "Leave": _Leave,
+            "double": struct.Struct("<d").pack, "single": struct.Struct("<f").pack}
+        self._functions: list[str] = []
+        self._count = 0
+
+    def function(self, schema: Schema, head: bytes, slow: Encode) -> Encode:
+        """The encoder of ``schema``; see ``compile_avro``."""
+        self._names.update(slow=slow, head=head, failures=(
+            _Leave, UnicodeEncodeError, OverflowError, TypeError, ValueError, KeyError, AttributeError, struct.error))
+        lines, pieces = self._value(schema, "value", "        ")
+        check = self._check(schema, "value")
+        absent = "None" if schema.optional else "slow(value)"
+        source = "\n".join([
+            *self._functions,
+            "def encode_value(value):",
+            f"    if value is None: return {absent}",
+            "    try:",
+            *([f"        if not ({check}): raise Leave"] if check else []),
+            *lines,
+            f"        return join((head, {', '.join(pieces)},))",
+            "    except failures:",
+            "        return slow(value)",
+        ])
+        exec(compile(source, f"<avro encoder of {schema.name or schema.type}>", "exec"), self._names)  # noqa: S102 - own source
+        made: Encode = self._names["encode_value"]
+        return made
+
+    def _fresh(self, stem: str) -> str:
+        self._count += 1
+        return f"{stem}{self._count}"
+
+    def _bind(self, stem: str, value: Any) -> str:
+        name = self._fresh(stem)
+        self._names[name] = value
+        return name
+
+    def _value(self, schema: Schema, name: str, indent: str) -> tuple[list[str], list[str]]:
+        """Statements to run, and the expressions whose bytes make the value in local ``name``."""
+        if not schema.optional or is_union(schema):
+            return self._present(schema, name, indent)
+        null, present = (b"\x02", b"\x00") if null_last(schema) else (b"\x00", b"\x02")
+        lines, pieces = self._present(schema, name, indent + "    ")
+        if not lines and len(pieces) == 1:
+            return [], [f"{null!r} if {name} is None else {present!r} + {pieces[0]}"]
+        out = self._fresh("b")
+        joined = f"{present!r} + {pieces[0]}" if len(pieces) == 1 else f"join(({present!r}, {', '.join(pieces)},))"
+        choice = [f"{indent}if {name} is None: {out} = {null!r}", f"{indent}else:", *lines, f"{indent}    {out} = {joined}"]
+        return choice, [out]
+
+    def _present(self, schema: Schema, name: str, indent: str) -> tuple[list[str], list[str]]:
+        kind = schema.type
+        if is_union(schema) or is_enum(schema, self._settings):
+            settings = self._settings
+            return [], [f"{self._bind('reference', lambda value: value_bytes(schema, value, settings))}({name})"]
+        if kind is Type.STRUCT:
+            return self._struct(schema, name, indent)
+        if kind is Type.ARRAY and schema.value_schema is not None:
+            item = self._item_function(schema.value_schema)
+            return [], [self._block(name, f"join([{item}(item) for item in {name}])")]
+        if kind is Type.MAP and schema.key_schema is not None and schema.value_schema is not None:
+            key, item = self._item_function(schema.key_schema), self._item_function(schema.value_schema)
+            return [], [self._block(name, f"join([{key}(key) + {item}(item) for key, item in {name}.items()])")]
+        return self._scalar(schema, name, indent)
+
+    def _scalar(self, schema: Schema, name: str, indent: str) -> tuple[list[str], list[str]]:
+        kind = schema.type
+        if kind is Type.BYTES and schema.name == DECIMAL:
+            scale = decimal_scale(schema)
+            return [], [f"{self._bind('decimal', lambda value: sized(decimal_bytes(value, scale)))}({name})"]
+        if kind is Type.STRING:
+            text = self._fresh("t")
+            return [f"{indent}{text} = {name}.encode()"], [self._length(text), text]
+        if kind is Type.BYTES:
+            return [], [self._length(name), name]
+        if kind is Type.BOOLEAN:
+            return [], [f"(b'\\1' if {name} else b'\\0')"]
+        if kind is Type.FLOAT64:
+            return [], [f"double({name})"]
+        if kind is Type.FLOAT32:
+            return [], [f"single({name})"]
+        if kind is Type.INT64:
+            return [], [f"long_bytes({name})"]
+        limit = 1 << INTEGER_BITS[kind]
+        check = f"{indent}if not {-limit} <= {name} < {limit}: raise Leave"
+        if kind is Type.INT8:
+            return [check], [f"SHORT[{name} << 1 if {name} >= 0 else ~({name} << 1)]"]
+        return [check], [f"long_bytes({name})"]
+
+    @staticmethod
+    def _length(name: str) -> str:
+        return f"(LENGTH[len({name})] if len({name}) < 8192 else long_bytes(len({name})))"
+
+    def _block(self, name: str, items: str) -> str:
+        return f"({self._length(name)} + {items} + b'\\0' if {name} else b'\\0')"
+
+    def _struct(self, schema: Schema, name: str, indent: str) -> tuple[list[str], list[str]]:
+        if not schema.fields:
+            return [f"{indent}if {name}: raise Leave"], ["b''"]
+        locals_ = [self._fresh("x") for _ in schema.fields]
+        names = self._bind("names", tuple(member.name for member in schema.fields))
+        lines = [f"{indent}if tuple({name}) != {names}: raise Leave",
+                 f"{indent}{', '.join(locals_)}, = {name}.values()"]
+        lines += [f"{indent}if {local} is None: {local} = {self._bind('default', member.schema.default)}"
+                  for member, local in zip(schema.fields, locals_, strict=True) if member.schema.default is not None]
+        checks = [check for member, local in zip(schema.fields, locals_, strict=True)
+                  if (check := self._check(member.schema, local))]
+        if checks:
+            lines.append(f"{indent}if not ({' and '.join(checks)}): raise Leave")
+        pieces: list[str] = []
+        for member, local in zip(schema.fields, locals_, strict=True):
+            more, expressions = self._value(member.schema, local, indent)
+            lines += more
+            pieces += expressions
+        return lines, pieces
+
+    def _check(self, schema: Schema, name: str) -> str:
+        """An expression that is true for values of the right class; empty where another step finds wrong ones."""
+        if is_union(schema) or (schema.name == DECIMAL and schema.type is Type.BYTES) or is_enum(schema, self._settings):
+            return ""
+        expression = f"type({name}) is {_CLASSES.get(schema.type, 'int')}"
+        return f"({name} is None or {expression})" if schema.optional else expression
+
+    def _item_function(self, schema: Schema) -> str:
+        """The name of a function that makes the bytes of one element, defined on the way."""
+        name = self._fresh("item")
+        lines, pieces = self._value(schema, "item", "    ")
+        check = self._check(schema, "item")
+        result = pieces[0] if len(pieces) == 1 else f"join(({', '.join(pieces)},))"
+        self._functions.append("\n".join([
+            f"def {name}(item):", *([f"    if not ({check}): raise Leave"] if check else []), *lines, f"    return {result}"]))
+        return name

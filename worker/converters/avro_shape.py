@@ -1,0 +1,75 @@
+"""For writing with a schema that is not the record's own: values in the form fastavro takes, and what such a schema lacks."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from connectors.schema import DECIMAL, Type
+from worker.converters.avro_schema import AvroSettings, avro_name, is_string_map, is_union
+from worker.converters.javatext import decimal_bytes, decimal_scale
+
+if TYPE_CHECKING:
+    from connectors.schema import Schema
+
+Shape = Callable[[Any], Any]
+
+
+def shaper(schema: Schema | None, settings: AvroSettings) -> Shape:
+    """A function that gives values of ``schema`` fastavro's form: Avro's names, decimals as bytes, pairs as records."""
+    if schema is None:
+        return lambda value: value
+    present = _present(schema, settings)
+    default = schema.default
+    if default is not None:
+        return lambda value: present(default if value is None else value)
+    return lambda value: None if value is None else present(value)
+
+
+def _present(schema: Schema, settings: AvroSettings) -> Shape:
+    if is_union(schema):
+        branches = [(member.name, shaper(member.schema, settings)) for member in schema.fields]
+        return lambda value: next((shape(value[name]) for name, shape in branches if value.get(name) is not None), None)
+    if schema.type is Type.STRUCT:
+        members = [(member.name, avro_name(member.name, settings), shaper(member.schema, settings)) for member in schema.fields]
+        return lambda value: {written: shape(value.get(name)) for name, written, shape in members}
+    if schema.type is Type.ARRAY:
+        item = shaper(schema.value_schema, settings)
+        return lambda value: [item(each) for each in value]
+    if schema.type is Type.MAP:
+        key, item = shaper(schema.key_schema, settings), shaper(schema.value_schema, settings)
+        if is_string_map(schema):
+            return lambda value: {name: item(each) for name, each in value.items()}
+        return lambda value: [{"key": key(name), "value": item(each)} for name, each in value.items()]
+    if schema.type is Type.BYTES and schema.name == DECIMAL:
+        scale = decimal_scale(schema)
+        return lambda value: decimal_bytes(value, scale)
+    return lambda value: value
+
+
+def missing_fields(ours: Any, theirs: Any, path: str = "") -> list[str]:
+    """Paths of the fields that the Avro schema ``ours`` has and ``theirs`` lacks, in records and what they hold."""
+    mine, other = _inner(ours), _inner(theirs)
+    if not isinstance(mine, dict) or not isinstance(other, dict):
+        return []
+    if mine.get("type") == "record" and other.get("type") == "record":
+        known = {member["name"]: member["type"] for member in other["fields"]}
+        lacking = []
+        for member in mine["fields"]:
+            place = f"{path}.{member['name']}" if path else str(member["name"])
+            if member["name"] not in known:
+                lacking.append(place)
+            else:
+                lacking += missing_fields(member["type"], known[member["name"]], place)
+        return lacking
+    for part in ("items", "values"):
+        if part in mine and part in other:
+            return missing_fields(mine[part], other[part], f"{path}[...]")
+    return []
+
+
+def _inner(schema: Any) -> Any:
+    """The one branch of an optional schema that isn't null."""
+    if isinstance(schema, list):
+        present = [branch for branch in schema if branch != "null"]
+        return present[0] if len(present) == 1 else None
+    return schema
