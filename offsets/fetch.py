@@ -155,7 +155,8 @@ class BrokersOnlyClient(AIOKafkaClient):  # type: ignore[misc]  # aiokafka's cli
 
 def impatient(client: Mapping[str, Any]) -> dict[str, Any]:
     """``client`` arguments with a request timeout (for connecting, too) of at most five seconds."""
-    return {**client, "request_timeout_ms": min(int(client.get("request_timeout_ms", _REQUEST_TIMEOUT_MS)), _REQUEST_TIMEOUT_MS)}
+    asked = int(client.get("request_timeout_ms", _REQUEST_TIMEOUT_MS))
+    return {**client, "request_timeout_ms": min(asked, _REQUEST_TIMEOUT_MS)}
 
 
 class TopicFetcher:

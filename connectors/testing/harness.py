@@ -28,6 +28,8 @@ class Harness(ABC):
     max_tasks: ClassVar[int] = 1
     #: Seconds to wait for records that must come. A deadline, not a pause: raise it for slow sources.
     timeout: ClassVar[float] = 30.0
+    #: Records to write, all at once, for the check of what a task holds that nobody reads from.
+    flood: ClassVar[int] = 50_000
     #: How many records may come again after a restart from a record's own offset. 0 where exactly once is claimed.
     duplicate_bound: ClassVar[int] = 0
     #: Whether a connector without saved offsets reads again what it has read before.

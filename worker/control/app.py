@@ -59,6 +59,8 @@ _READ_DEADLINE_S: Final = 120.0
 _WATCH_S: Final = 0.25
 #: The share of the session timeout after which a worker that hears nothing of Kafka stops its tasks.
 _FENCE_SHARE: Final = 2 / 3
+#: After this share what has not stopped is killed: the group gives its units away at the whole.
+_KILL_SHARE: Final = 0.9
 #: A worker that can reach Kafka but not get into the group for so many session timeouts gives up: a supervisor starts it anew.
 _STALLED_SESSIONS: Final = 20
 #: A thread that sleeps one second and wakes so much later was frozen with its process.
@@ -395,7 +397,7 @@ class ControlProcess:
                 node.fenced, killed = True, False
                 node.status.hold()
                 node.reconciler.wake()
-            elif node.fenced and age > self._session_s and not killed:
+            elif node.fenced and age > self._session_s * _KILL_SHARE and not killed:
                 killed = True
                 for host in node.pool.hosts:
                     if host.units:

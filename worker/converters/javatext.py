@@ -191,7 +191,7 @@ def java_text(value: Any, schema: Schema | None = None) -> str:
     """``String.valueOf(value)`` for the Java counterpart of a Connect value.
 
     Days, times and instants print as ``java.util.Date`` does, in UTC and in the Gregorian calendar (Java: the machine's time
-    zone, and the Julian calendar before 1582-10-15). Structs print as ``Struct{name=value}`` without their null fields. Bytes, of
+    zone, and the Julian calendar before 1582-10-15). Structs print as ``Struct{name=value}`` without null fields. Bytes, of
     which Java prints an object's address, print as ISO 8859-1 text.
     """
     if value is None:

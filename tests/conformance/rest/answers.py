@@ -25,7 +25,7 @@ _VERSION_OPTION = ".plugin.version"
 _AVAILABLE = re.compile(r"available versions: \[[^\]]*\]")
 _CHOICE = re.compile(r"(could not be found\.) Available [a-z]+: [^\"]*")
 #: Options that Millrace has beside Kafka Connect's: they are not compared.
-_MORE = {key.name for key in (*EXTENSIONS, *FileStreamSourceConnector.config_def.keys.values())} - {"file", "topic", "batch.size"}
+_MORE = ({key.name for key in EXTENSIONS} | set(FileStreamSourceConnector.config_def.keys)) - {"file", "topic", "batch.size"}
 _MORE_GROUPS = set(FileStreamSourceConnector.config_def.groups) - set(SOURCE_CONFIG.groups)
 
 
@@ -214,9 +214,9 @@ def _added(name: str) -> bool:
 
 
 def _of_converter(name: str) -> bool:
-    plain = name.partition(".converter.")[2] or name
-    return plain in {"converter.type", "converter.encoding", "decimal.format", "replace.null.with.default", "schemas.cache.size",
-                     "schemas.enable"}
+    return (name.partition(".converter.")[2] or name) in {
+        "converter.type", "converter.encoding", "decimal.format", "replace.null.with.default", "schemas.cache.size",
+        "schemas.enable"}
 
 
 def _definitions(body: list[dict[str, Any]]) -> list[dict[str, Any]]:

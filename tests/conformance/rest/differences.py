@@ -29,8 +29,10 @@ class Difference:
     changes: Mapping[str, tuple[Any, Any]] | None = None
 
 
-_MALFORMED = "A body that can't be understood is the client's mistake: 400 with what was expected, not 500 with a parser's text."
+_MALFORMED = "A body that can't be understood is the client's mistake: 400 says what was expected, no 500 with parser's words."
 _SECRET = "Any value may be a secret while the connector class is not known, so values stay out of the message."
+_RETRY = ("Passing faults of the source or of Kafka are retried for ever unless told otherwise; in Kafka Connect the option "
+          "covers transforms and converters only, which are not retried by default.")
 _NAMES = "Every name that can be created can be addressed."
 _ASKED = "The client's mistake is answered with 400, as in POST /connectors, not with 500."
 
@@ -57,11 +59,13 @@ DIFFERENCES: Mapping[str, Difference] = {
     "offsets-patch-null-partition": Difference(
         "A null partition would reset nothing; Kafka Connect answers that the offsets have been altered.",
         message="Entry 0 of 'offsets': 'partition' must be a JSON object"),
-    "create-no-class-null": Difference(_SECRET, message=r"Connector config \{a=\[hidden\], name=a\} contains no connector type"),
+    "create-no-class-null": Difference(
+        _SECRET, message=r"Connector config \{a=\[hidden\], name=a\} contains no connector type"),
     "validate-no-class": Difference(f"{_ASKED} {_SECRET}", message=r"Connector config \{(?=.*name=x)(?=.*topic=\[hidden\]).*\} "
                                                                   "contains no connector type"),
-    "validate-unknown": Difference(_ASKED, message="Failed to find any class that implements Connector and which name matches Nope, "
-                                                   "available connectors are: PluginDesc"),
+    "validate-unknown": Difference(
+        _ASKED, message="Failed to find any class that implements Connector and which name matches Nope, available connectors "
+                        "are: PluginDesc"),
     "create-unknown-class": Difference(
         "The list of available connectors is Millrace's.",
         message="Failed to find any class that implements Connector and which name matches Nope, available connectors are: .*"
@@ -71,7 +75,7 @@ DIFFERENCES: Mapping[str, Difference] = {
     "tasks-config": Difference("Kafka Connect 4 has dropped this resource; clients of 3.x still ask for it.", 404,
                                "Connector nope not found"),
     "task-restart-stopped": Difference(
-        "A stopped connector has no tasks, so there is nothing to restart; Kafka Connect's 409 makes clients try again for ever.",
+        "A stopped connector has no tasks, so none can be restarted; Kafka Connect's 409 makes clients try again for ever.",
         404, "Unknown task: c1-0"),
     "create-slash-name": Difference(_NAMES, 201, changes={
         "location": ("http://WORKER/connectors/a/b%25", "http://WORKER/connectors/a%2Fb%25")}),
@@ -79,22 +83,22 @@ DIFFERENCES: Mapping[str, Difference] = {
         "status": (400, 200), "type": ("text/html;charset=iso-8859-1", "application/json"),
         "body": ("TEXT", {"connector.class": "FileStreamSource", "file": "{file}", "name": "a/b%", "topic": "{topic}"})}),
     "delete-slash-name": Difference(_NAMES, 204, changes={"status": (400, 204)}),
-    "validate-nulls": Difference("A null for one of the connector's own options is an error too; Kafka Connect overlooks it.", 200),
+    "validate-nulls": Difference(
+        "A null for one of the connector's own options is an error too; Kafka Connect overlooks it.", 200),
     "validate-topic-groups": Difference(
-        "The options of topic creation groups are checked and shown; Kafka Connect finds their mistakes when the connector starts.",
+        "The options of topic creation groups are checked and shown; Kafka Connect finds mistakes when the connector starts.",
         200),
     **{name: Difference("With a version that isn't there all options are shown all the same.", 200)
        for name in ("validate-version", "validate-version-bogus")},
-    "validate-overrides": Difference("Client properties are checked, but have no definitions (names, defaults) of their own.", 200),
+    "validate-overrides": Difference(
+        "Client properties are checked, but have no definitions (names, defaults) of their own.", 200),
     "validate-override-bogus": Difference(
         "A client property that can't be parsed is an error of that property, not of the whole request.", 200),
 }
 
 #: Options whose declaration differs: name -> attribute -> (Kafka Connect's, Millrace's), with the reason.
 OPTIONS: Mapping[str, tuple[str, Mapping[str, tuple[Any, Any]]]] = {
-    "errors.retry.timeout": ("Passing faults of the source or of Kafka are retried for ever unless told otherwise; in Kafka Connect "
-                             "the option covers only transforms and converters, with none by default.",
-                             {"default_value": ("0", None), "value": ("0", None)}),
+    "errors.retry.timeout": (_RETRY, {"default_value": ("0", None), "value": ("0", None)}),
     "converter.type": ("The worker says what a converter is used for; it need not be configured.",
                        {"default_value": (None, "value"), "required": (True, False)}),
 }
@@ -145,4 +149,4 @@ def page() -> str:
         by_reason.setdefault(difference.why, []).append(name)
     rows = [f"| {', '.join(f'`{name}`' for name in names)} | {why} |" for why, names in by_reason.items()]
     rows += [f"| option `{option}` | {why} |" for option, (why, _) in OPTIONS.items()]
-    return "\n".join(["| steps of the conformance scenario | how and why Millrace answers otherwise |", "|---|---|", *rows]) + "\n"
+    return "\n".join(["| conformance step | how and why Millrace answers otherwise |", "|---|---|", *rows]) + "\n"

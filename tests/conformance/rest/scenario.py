@@ -36,8 +36,8 @@ class Step:
     fields: tuple[str, ...] | None = None
 
 
-CONFIG = {"connector.class": "FileStreamSource", "topic": "{topic}", "file": "{file}", "tasks.max": 1, "extra": True, "rate": 1.5}
 SMALL = {"connector.class": "FileStreamSource", "topic": "{topic}", "file": "{file}"}
+CONFIG = {**SMALL, "tasks.max": 1, "extra": True, "rate": 1.5}
 VALID = {**SMALL, "name": "x"}
 FULL_NAME = "org.apache.kafka.connect.file.FileStreamSourceConnector"
 _PLUGIN = "/connector-plugins/FileStreamSource/config"
@@ -286,8 +286,9 @@ VALIDATION = (
     _changed("version-range", {"connector.plugin.version": "[0.0.1,99)"}),
     _changed("version-bogus", {"connector.plugin.version": "bogus["}),
     _changed("batch-size", {"batch.size": "x"}),
-    _changed("converter", {"key.converter": "JsonConverter", "value.converter": "org.apache.kafka.connect.storage.StringConverter",
-                           "header.converter": "StringConverter"}),
+    _changed("converter", {
+        "key.converter": "JsonConverter", "value.converter": "org.apache.kafka.connect.storage.StringConverter",
+        "header.converter": "StringConverter"}),
     _changed("converter-short", {"key.converter": "Json"}),
     _changed("converter-options", {"value.converter": "JsonConverter", "value.converter.schemas.enable": "maybe"}),
     _changed("converter-unknown", {"key.converter": "nope"}),

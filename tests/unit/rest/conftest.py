@@ -72,7 +72,8 @@ async def start() -> AsyncIterator[Start]:
         async def one(**properties: str) -> tuple[Rest, MemoryHerder]:
             herder = MemoryHerder()
             given = {name.replace("_", "."): value for name, value in properties.items()}
-            server = RestServer(herder, RestSettings.from_properties({"listeners": "http://127.0.0.1:0", **given}), workers=herder)
+            settings = RestSettings.from_properties({"listeners": "http://127.0.0.1:0", **given})
+            server = RestServer(herder, settings, workers=herder)
             await server.start()
             servers.append(server)
             return Rest(server.urls[0], session), herder

@@ -1,13 +1,13 @@
 """A cluster of one worker without Kafka: enough of a herder to exercise the REST layer's own decisions."""
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from worker.rest.facade import NotLeader, RestError
 from worker.rest.signing import SessionKey
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Mapping, Sequence
 
 STOPPED = "Connectors must be in the STOPPED state before their offsets can be modified."
@@ -177,8 +177,9 @@ class MemoryHerder:
 
     async def validate(self, plugin: str, config: Mapping[str, str]) -> dict[str, Any]:
         self.calls.append(("validate", plugin, dict(config)))
-        value = {"name": "topic", "value": config.get("topic"), "recommended_values": [], "errors": [], "visible": True}
-        return {"name": config["connector.class"], "error_count": 0, "groups": [], "configs": [{"definition": {}, "value": value}]}
+        value: dict[str, Any] = {"name": "topic", "value": config.get("topic"), "recommended_values": [], "errors": []}
+        return {"name": config["connector.class"], "error_count": 0, "groups": [],
+                "configs": [{"definition": {}, "value": {**value, "visible": True}}]}
 
     async def loggers(self) -> dict[str, dict[str, Any]]:
         return self.levels

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     Served = tuple[Rest, MemoryHerder]
 
 CONFIG = {"connector.class": "FileStreamSource", "topic": "t", "file": "/x"}
+NULL = "Null value can not be supplied as the configuration value."
+SEE = "You can also find the above list of errors at the endpoint `/connector-plugins/{connectorType}/config/validate`"
 
 
 async def test_root(rest: Served) -> None:
@@ -49,12 +51,11 @@ async def test_initial_state(rest: Served) -> None:
 
 
 @pytest.mark.parametrize(("body", "message"), [
-    ({"name": "a", "config": {**CONFIG, "name": "b"}}, "Connector name configuration (b) doesn't match connector name in the URL (a)"),
+    ({"name": "a", "config": {**CONFIG, "name": "b"}},
+     "Connector name configuration (b) doesn't match connector name in the URL (a)"),
     ({"name": "a", "config": {"x": "secret"}}, "Connector config {x=[hidden], name=a} contains no connector type"),
     ({"name": "a", "config": {**CONFIG, "x": None, "y": None}},
-     "Connector configuration is invalid and contains the following 2 error(s):\n"
-     "Null value can not be supplied as the configuration value.\nNull value can not be supplied as the configuration value.\n"
-     "You can also find the above list of errors at the endpoint `/connector-plugins/{connectorType}/config/validate`"),
+     f"Connector configuration is invalid and contains the following 2 error(s):\n{NULL}\n{NULL}\n{SEE}"),
 ])
 async def test_configurations_that_are_refused(rest: Served, body: Any, message: str) -> None:
     call, herder = rest
@@ -118,7 +119,8 @@ async def test_states_and_restarts(rest: Served) -> None:
 async def test_tasks(rest: Served) -> None:
     call, herder = rest
     await call("PUT", "/connectors/a/config", CONFIG)
-    assert (await call("GET", "/connectors/a/tasks")).json == [{"id": {"connector": "a", "task": 0}, "config": herder.configs["a"]}]
+    task = {"id": {"connector": "a", "task": 0}, "config": herder.configs["a"]}
+    assert (await call("GET", "/connectors/a/tasks")).json == [task]
     assert (await call("GET", "/connectors/a/tasks-config")).json == {"a-0": herder.configs["a"]}
     assert (await call("GET", "/connectors/a/tasks/0/status")).json["state"] == "RUNNING"
     assert (await call("GET", "/connectors/a/tasks/-1/status")).error == "No status found for task a--1"
@@ -194,14 +196,14 @@ async def test_plugins(rest: Served) -> None:
     reply = await call("PUT", path, {**CONFIG, "n": 1})
     assert (reply.status, herder.calls[-1]) == (200, ("validate", "FileStreamSource", {**CONFIG, "n": "1"}))
     reply = await call("PUT", path, {**CONFIG, "connector.class": "FileStreamSink"})
-    assert (reply.status, reply.error) == (400, "Included connector type FileStreamSink does not match request type FileStreamSource")
+    text = "Included connector type FileStreamSink does not match request type FileStreamSource"
+    assert (reply.status, reply.error) == (400, text)
     full = {**CONFIG, "connector.class": "org.apache.kafka.connect.file.FileStreamSourceConnector"}
     assert (await call("PUT", path, full)).status == 200
     assert (await call("PUT", path, {})).error == "Connector config {} contains no connector type"
     nulls = (await call("PUT", path, {**CONFIG, "topic": None, "zz": None})).json
     assert nulls["error_count"] == 2
-    text = "Null value can not be supplied as the configuration value."
-    assert [item["value"]["errors"] for item in nulls["configs"]] == [[text], [text]]
+    assert [item["value"]["errors"] for item in nulls["configs"]] == [[NULL], [NULL]]
     assert nulls["configs"][0]["definition"] is None
 
 

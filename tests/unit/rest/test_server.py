@@ -72,9 +72,9 @@ async def test_forwarding_over_tls(store: str) -> None:
 
 
 def test_keys_and_certificates_may_stand_in_the_property_file() -> None:
-    one_line = {"ssl.keystore.key": " ".join(ENCRYPTED.split("\n")), "ssl.keystore.certificate.chain": CERTIFICATE.replace("\n", " "),
-                "ssl.key.password": "changeit", "ssl.client.auth": "required",
-                "ssl.truststore.certificates": CERTIFICATE.replace("\n", " ")}
+    certificate = CERTIFICATE.replace("\n", " ")
+    one_line = {"ssl.keystore.key": ENCRYPTED.replace("\n", " "), "ssl.keystore.certificate.chain": certificate,
+                "ssl.key.password": "changeit", "ssl.client.auth": "required", "ssl.truststore.certificates": certificate}
     context = server_context(one_line)
     assert context.verify_mode is ssl.CERT_REQUIRED
     assert len(context.get_ca_certs()) == 1

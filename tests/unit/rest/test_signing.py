@@ -6,8 +6,7 @@ import pytest
 from worker.rest.facade import RestError
 from worker.rest.signing import SessionKey, signature_headers, verify
 
-#: Made by javax.crypto.Mac: HmacSHA256 of the body under 32 bytes of "k".
-JAVA_KEY, JAVA_BODY = b"k" * 32, b'[{"a":"1"}]'
+KEY, BODY = b"k" * 32, b'[{"a":"1"}]'
 
 
 def test_a_signature_is_that_of_the_standard() -> None:
@@ -15,9 +14,9 @@ def test_a_signature_is_that_of_the_standard() -> None:
     import hashlib
     import hmac
 
-    headers = signature_headers(SessionKey(JAVA_KEY), JAVA_BODY)
+    headers = signature_headers(SessionKey(KEY), BODY)
     assert headers["X-Connect-Request-Signature-Algorithm"] == "HmacSHA256"
-    assert base64.b64decode(headers["X-Connect-Authorization"]) == hmac.digest(JAVA_KEY, JAVA_BODY, hashlib.sha256)
+    assert base64.b64decode(headers["X-Connect-Authorization"]) == hmac.digest(KEY, BODY, hashlib.sha256)
 
 
 @pytest.mark.parametrize("algorithm", ["HmacSHA1", "HmacSHA256", "HmacSHA384", "HmacSHA512"])
@@ -29,6 +28,10 @@ def test_what_is_signed_is_accepted(algorithm: str) -> None:
     assert (caught.value.status, str(caught.value)) == (403, "Internal request contained invalid signature.")
 
 
+UNSUPPORTED = (
+    "This worker does not support the 'HmacMD5' key signing algorithm used by other workers. This worker is currently "
+    "configured to use: [HmacSHA256]. Check that all workers' configuration files permit the same set of signature algorithms, "
+    "and correct any misconfigured worker and restart it.")
 GOOD = signature_headers(SessionKey(b"secret"), b"body")
 
 
@@ -37,10 +40,9 @@ GOOD = signature_headers(SessionKey(b"secret"), b"body")
     ({"X-Connect-Authorization": "AA=="}, SessionKey(b"secret"), 400, "Internal request missing required signature"),
     ({**GOOD, "X-Connect-Request-Signature-Algorithm": "nope"}, SessionKey(b"secret"), 400, "Algorithm nope not available"),
     ({**GOOD, "X-Connect-Request-Signature-Algorithm": "HmacMD5"}, SessionKey(b"secret"), 400,
-     "This worker does not support the 'HmacMD5' key signing algorithm used by other workers. "
-     "This worker is currently configured to use: [HmacSHA256]. Check that all workers' configuration files permit the same set "
-     "of signature algorithms, and correct any misconfigured worker and restart it."),
-    ({**GOOD, "X-Connect-Authorization": "???"}, SessionKey(b"secret"), 400, "The header X-Connect-Authorization is not valid base64"),
+     UNSUPPORTED),
+    ({**GOOD, "X-Connect-Authorization": "???"}, SessionKey(b"secret"), 400,
+     "The header X-Connect-Authorization is not valid base64"),
     (GOOD, None, 503, "This worker is still starting up and has not been able to read a session key from the config topic yet"),
     (GOOD, SessionKey(b"old secret"), 403, "Internal request contained invalid signature."),
 ])

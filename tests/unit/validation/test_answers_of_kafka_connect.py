@@ -4,7 +4,6 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,7 +21,7 @@ from worker.rest.settings import RestSettings
 from worker.validation import plugin_config, validate
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 STEPS = (*PLUGINS, *VALIDATION)
 JSON = "org.apache.kafka.connect.json.JsonConverter"
@@ -84,5 +83,5 @@ def test_answer(answers: dict[str, Any], name: str) -> None:
 
 
 def test_an_unknown_connector_names_those_there_are() -> None:
-    with pytest.raises(ConfigInvalid, match="name='org.apache.kafka.connect.file.FileStreamSourceConnector'"):
+    with pytest.raises(ConfigInvalid, match=r"name='org\.apache\.kafka\.connect\.file\.FileStreamSourceConnector'"):
         PluginRegistry().connector("Nope")

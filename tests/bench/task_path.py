@@ -1,0 +1,138 @@
+"""The whole path of one task in one process: source -> converter -> Kafka -> offsets, with the CPU per row and where it goes."""
+from __future__ import annotations
+
+import argparse
+import asyncio
+import cProfile
+import secrets
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import uvloop
+
+from compose.local.kafka import KafkaCluster
+from offsets.topics import ensure_internal_topic, internal_topic
+from tests.bench._common import environment, spread
+from worker.host.host import Host
+from worker.protocol import Init, ReadOffsets, StartTask, Stats, StopTask, TaskId, TaskState
+
+if TYPE_CHECKING:
+    from worker.host.session import Session
+    from worker.protocol import Message, TaskStats
+
+_JSON = "org.apache.kafka.connect.json.JsonConverter"
+_STRING = "org.apache.kafka.connect.storage.StringConverter"
+
+
+class Control:
+    """The other side of the host: nothing was saved before, and numbers are kept."""
+
+    def __init__(self) -> None:
+        self.stats: TaskStats | None = None
+        self.failure: str | None = None
+
+    async def request(self, message: Message, deadline_s: float) -> Any:
+        """Answer what a host asks."""
+        del deadline_s
+        assert isinstance(message, ReadOffsets)
+        return []
+
+    def event(self, message: Message) -> None:
+        """Remember the latest numbers, and a failure."""
+        if isinstance(message, Stats):
+            self.stats = message.tasks[0] if message.tasks else self.stats
+        elif isinstance(message, TaskState) and message.state == "FAILED":
+            self.failure = message.trace
+
+
+def task_config(source: str, topic: str, rows: int, size: int, folder: Path) -> dict[str, str]:
+    """The task's properties; makes the file to be read."""
+    if source == "datagen":
+        return {"connector.class": "datagen", "topic": topic, "records": str(rows), "record.size": str(size)}
+    path = folder / f"{rows}-{size}.txt"
+    if not path.exists():
+        line = "x" * (size - 8)
+        with path.open("w", encoding="ascii") as file:
+            file.writelines(f"{number:08d}{line}\n" for number in range(rows))
+    return {"connector.class": "FileStreamSource", "file": str(path), "topic": topic}
+
+
+async def run(arguments: argparse.Namespace, folder: Path) -> dict[str, float]:
+    """One run; returns figures by name, times in microseconds per row."""
+    name = f"bench-{secrets.token_hex(4)}"
+    properties = {
+        "bootstrap.servers": arguments.bootstrap, "group.id": name, "offset.storage.topic": f"offsets-{name}",
+        "offset.flush.interval.ms": "1000", "key.converter": _STRING,
+        "value.converter": _STRING if arguments.converter == "string" else _JSON,
+        "value.converter.schemas.enable": "true" if arguments.converter == "json-schema" else "false",
+        **dict(item.split("=", 1) for item in arguments.worker or ())}
+    await ensure_internal_topic({"bootstrap_servers": arguments.bootstrap}, internal_topic(
+        "offset", properties, name=properties["offset.storage.topic"], partitions=1, replication_factor=1))
+    control = Control()
+    host = Host(control)
+    await host.handle(Init("bench:0", 0, properties, {}, "bench"))
+    task = TaskId(name, 0)
+    config = {"name": name, **task_config(arguments.source, name, arguments.rows, arguments.bytes, folder),
+              **dict(item.split("=", 1) for item in arguments.option or ())}
+    await host.handle(StartTask(task, config, {}, 1))
+    session: Session | None = None
+    while session is None or session.producer is None:
+        await asyncio.sleep(0.001)
+        session = host._tasks[task]._session
+        if control.failure:
+            raise SystemExit(control.failure)
+    profile = cProfile.Profile() if arguments.profile else None
+    if profile:
+        profile.enable()
+    began, cpu = time.perf_counter(), time.process_time()
+    while session.producer.acked_rows < arguments.rows:
+        await asyncio.sleep(0.005)
+        if control.failure:
+            raise SystemExit(control.failure)
+    wall, cpu = time.perf_counter() - began, time.process_time() - cpu
+    if profile:
+        profile.disable()
+        profile.dump_stats(arguments.profile)
+    stats = session.stats
+    rows = arguments.rows
+    figures = {"rows/s": rows / wall, "CPU us/row": cpu / rows * 1e6, "poll": stats.poll_s / rows * 1e6,
+               "transform": stats.transform_s / rows * 1e6, "convert": stats.convert_s / rows * 1e6,
+               "append": session.append_s / rows * 1e6, "batches": session.producer.acked_batches}
+    await host.handle(StopTask(task, 5))
+    await host.close(5)
+    return figures
+
+
+def main(argv: list[str]) -> int:
+    """Run it; about a minute."""
+    parser = argparse.ArgumentParser(prog="millrace bench task_path", description=__doc__)
+    parser.add_argument("--bootstrap", help="a running Kafka; by default one is started")
+    parser.add_argument("--source", choices=("file", "datagen"), default="file")
+    parser.add_argument("--converter", choices=("json", "json-schema", "string"), default="json")
+    parser.add_argument("--rows", type=int, default=500_000)
+    parser.add_argument("--bytes", type=int, default=200)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--option", action="append", metavar="NAME=VALUE", help="a property of the task")
+    parser.add_argument("--worker", action="append", metavar="NAME=VALUE", help="a property of the worker")
+    parser.add_argument("--profile", help="write cProfile's data to this file")
+    options = parser.parse_args(argv)
+    print(environment())
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="millrace-bench-")))
+        if options.bootstrap is None:
+            options.bootstrap = stack.enter_context(KafkaCluster(folder / "kafka", count=1, port=None)).bootstrap
+        results = [uvloop.run(run(options, folder)) for _ in range(options.runs)]
+    print(f"{options.source}, {options.converter}, {options.rows} rows of {options.bytes} bytes")
+    for name in results[0]:
+        print(f"{name:>12} {spread([result[name] for result in results], 0 if name in {'rows/s', 'batches'} else 2)}")
+    print("CPU is this process's, user and system, all threads. Stages are wall time in microseconds per row; what is left of the "
+          "CPU is aiokafka and the event loop. Reading that waits in a thread overlaps with other stages.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

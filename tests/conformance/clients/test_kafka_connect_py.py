@@ -1,0 +1,81 @@
+"""A public client of Kafka Connect, unmodified, against Kafka's worker and against ours: the same calls, the same answers."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from kafka_connect import KafkaConnect
+from requests.exceptions import HTTPError
+
+from compose.local.service import wait_until
+from compose.local.worker import MillraceWorker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from compose.local.connect import JavaConnect
+
+CLASS = "org.apache.kafka.connect.file.FileStreamSourceConnector"
+
+
+@pytest.fixture(params=["java", "millrace"])
+def worker(request: pytest.FixtureRequest, java_connect: Callable[..., JavaConnect],
+           millrace: Callable[..., MillraceWorker]) -> JavaConnect | MillraceWorker:
+    return java_connect() if request.param == "java" else millrace()
+
+
+def test_every_call_of_the_client(worker: JavaConnect | MillraceWorker, unique: Callable[[str], str], tmp_path: Path) -> None:
+    client = KafkaConnect(url=worker.url)
+    name = unique("client")
+    source = tmp_path / "lines.txt"
+    source.write_text("one\ntwo\n", encoding="ascii")
+    config = {"connector.class": CLASS, "tasks.max": "1", "file": str(source), "topic": name}
+
+    def state(wanted: str) -> bool:
+        try:
+            status: dict[str, Any] = client.get_connector_status(name)
+        except HTTPError as error:
+            assert error.response.status_code == 404  # Kafka's worker knows no status just after the 201
+            assert not isinstance(worker, MillraceWorker), "our status must answer right after the 201"
+            return False
+        return status["connector"]["state"] == wanted and all(task["state"] == wanted for task in status["tasks"])
+
+    def reaches(wanted: str) -> None:
+        assert wait_until(lambda: state(wanted), 30, 0.1), client.get_connector_status(name)
+
+    assert set(client.get_cluster_info()) == {"version", "commit", "kafka_cluster_id"}
+    assert client.list_connectors() in ([], {})
+    created = client.create_connector({"name": name, "config": config})
+    assert created["name"] == name
+    assert created["config"] == {**config, "name": name}
+    assert created["type"] == "source"
+    reaches("RUNNING")
+    assert client.get_connector(name)["tasks"] == [{"connector": name, "task": 0}]
+    assert client.get_connector_config(name) == {**config, "name": name}
+    assert [task["id"] for task in client.list_connector_tasks(name)] == [{"connector": name, "task": 0}]
+    assert client.get_connector_task_status(name, 0)["state"] == "RUNNING"
+    assert name in client.list_connectors(expand="status")
+    assert name in client.list_connectors(state="running", expand="status")
+    assert wait_until(lambda: client.list_connector_topics(name) == {name: {"topics": [name]}}, 30, 0.1)
+    client.reset_connector_topics(name)
+    assert wait_until(lambda: client.list_connector_topics(name) == {name: {"topics": []}}, 30, 0.1)
+    assert client.update_connector(name, {**config, "batch.size": "100"})["config"]["batch.size"] == "100"
+    reaches("RUNNING")
+    client.restart_connector(name, include_tasks=True, only_failed=False)
+    assert wait_until(lambda: state("RUNNING"), 30, 0.1)
+    client.restart_connector_task(name, 0)
+    reaches("RUNNING")
+    client.pause_connector(name)
+    reaches("PAUSED")
+    client.resume_connector(name)
+    reaches("RUNNING")
+    client.stop_connector(name)
+    assert wait_until(lambda: client.get_connector_status(name)["connector"]["state"] == "STOPPED", 30, 0.1)
+    client.resume_connector(name)
+    reaches("RUNNING")
+    assert CLASS in [plugin["class"] for plugin in client.list_connector_plugins()]
+    assert client.validate_connector_config("FileStreamSourceConnector", config | {"name": name})["error_count"] == 0
+    assert client.validate_connector_config("FileStreamSourceConnector", {"connector.class": CLASS})["error_count"] > 0
+    client.delete_connector(name)
+    assert wait_until(lambda: name not in client.list_connectors(), 30, 0.1)

@@ -1,0 +1,109 @@
+"""StringConverter, ByteArrayConverter, SimpleHeaderConverter and the factory that makes all of them."""
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connectors.errors import ConfigInvalid, Skippable
+from connectors.schema import BYTES, INT32, OPTIONAL_BYTES, OPTIONAL_STRING, STRING, date, struct
+from tests.unit.converters.strategies import cases
+from worker.converters.base import CONVERTERS, ConverterPlugin, create_converter, create_header_converter
+from worker.converters.bytearray import ByteArrayConverter
+from worker.converters.json import JsonConverter
+from worker.converters.simple_header import SimpleHeaderConverter
+from worker.converters.string import StringConverter
+from worker.converters.values import parse_text
+
+
+@pytest.mark.parametrize(("name", "kind"), [
+    ("org.apache.kafka.connect.json.JsonConverter", JsonConverter), ("JsonConverter", JsonConverter), ("Json", JsonConverter),
+    ("json", JsonConverter), (" org.apache.kafka.connect.storage.StringConverter ", StringConverter),
+    ("org.apache.kafka.connect.converters.ByteArrayConverter", ByteArrayConverter), ("ByteArray", ByteArrayConverter),
+])
+def test_java_names_and_short_names_are_known(name: str, kind: type) -> None:
+    assert isinstance(create_converter(name, {}, True), kind)
+
+
+def test_an_unknown_converter_names_the_property_and_what_there_is() -> None:
+    with pytest.raises(ConfigInvalid) as caught:
+        create_converter("com.example.Nope", {}, False)
+    text = str(caught.value)
+    assert "value.converter" in text
+    assert "com.example.Nope" in text
+    assert "org.apache.kafka.connect.json.JsonConverter" in text
+
+
+def test_a_header_converter_is_no_value_converter() -> None:
+    with pytest.raises(ConfigInvalid, match=r"key\.converter"):
+        create_converter("SimpleHeaderConverter", {}, True)
+    assert isinstance(create_header_converter("org.apache.kafka.connect.storage.SimpleHeaderConverter", {}), SimpleHeaderConverter)
+    with pytest.raises(ConfigInvalid, match=r"header\.converter"):
+        create_header_converter("io.confluent.connect.avro.AvroConverter", {"schema.registry.url": "http://x:1"})
+
+
+def test_a_wrong_option_names_the_property_of_the_converter() -> None:
+    with pytest.raises(ConfigInvalid, match=r"key\.converter .*schemas\.enable"):
+        create_converter("JsonConverter", {"schemas.enable": "perhaps"}, True)
+    with pytest.raises(ConfigInvalid, match=r"schema\.registry\.url"):
+        create_converter("io.confluent.connect.avro.AvroConverter", {}, False)
+
+
+@pytest.mark.parametrize("plugin", CONVERTERS, ids=lambda plugin: plugin.name)
+def test_every_converter_declares_its_options(plugin: ConverterPlugin) -> None:
+    definition = plugin.load().config_def
+    assert "converter.type" in definition.keys
+    assert all(key.doc for key in definition.keys.values())
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_strings_pass_unchanged(text: str) -> None:
+    converter = StringConverter({})
+    assert converter.to_connect("t", converter.from_connect("t", STRING, text)) == (OPTIONAL_STRING, text)
+
+
+def test_strings_of_other_values() -> None:
+    converter = StringConverter({})
+    schema = struct("S", {"a": INT32, "b": OPTIONAL_STRING})
+    expected: list[tuple[Any, Any, bytes | None]] = [
+        (None, {"a": [1, None, 2.0], "b": True}, b"{a=[1, null, 2.0], b=true}"), (schema, {"a": 1, "b": None}, b"Struct{a=1}"),
+        (schema, {"b": "x", "a": 1}, b"Struct{a=1,b=x}"), (None, Decimal("1E+3"), b"1E+3"), (None, None, None),
+        (date(), 0, b"Thu Jan 01 00:00:00 UTC 1970"),
+    ]
+    for kind, value, text in expected:
+        assert converter.from_connect("t", kind, value) == text
+
+
+def test_other_encodings_and_what_they_lack() -> None:
+    assert StringConverter({"converter.encoding": "ISO-8859-1"}).from_connect("t", STRING, "ü€") == b"\xfc?"
+    with pytest.raises(ConfigInvalid, match=r"converter\.encoding"):
+        StringConverter({"converter.encoding": "no-such"})
+
+
+def test_bytes_pass_unchanged_and_nothing_else_does() -> None:
+    converter = ByteArrayConverter({})
+    assert converter.from_connect("t", BYTES, bytearray(b"ab")) == b"ab"
+    assert converter.from_connect("t", None, None) is None
+    assert converter.to_connect("t", b"x") == (OPTIONAL_BYTES, b"x")
+    with pytest.raises(Skippable, match="str"):
+        converter.from_connect("t", None, "x")
+    with pytest.raises(Skippable, match="STRING"):
+        converter.encoder("t", STRING)
+
+
+@given(st.text())
+def test_any_text_is_some_header_value(text: str) -> None:
+    schema, value = parse_text(text)
+    assert schema is None or value is not None
+
+
+@given(cases())
+def test_any_value_has_a_header_text_that_can_be_parsed(case: tuple[Any, Any]) -> None:
+    schema, value = case
+    converter = SimpleHeaderConverter({})
+    data = converter.from_connect_header("t", "h", schema, value)
+    assert (data is None) == (value is None)
+    converter.to_connect_header("t", "h", data)

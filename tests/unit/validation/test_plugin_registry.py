@@ -1,0 +1,186 @@
+"""Finding plugins: entry points, plugin.path, names, packages that don't load."""
+from __future__ import annotations
+
+import sys
+import textwrap
+from typing import TYPE_CHECKING
+
+import pytest
+
+from connectors.errors import ConfigInvalid
+from worker.plugins import PluginRegistry
+
+from .sample_plugins import OtherSampleSourceConnector, SampleSourceConnector
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+HERE = SampleSourceConnector.__module__
+FILE = "org.apache.kafka.connect.file.FileStreamSourceConnector"
+
+
+@pytest.fixture(autouse=True)
+def _clean_path() -> Iterator[None]:
+    before = list(sys.path)
+    yield
+    sys.path[:] = before
+
+
+def package(folder: Path, name: str, code: str, entries: str) -> Path:
+    """An installed package: a module and the metadata that pip would write."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.py").write_text(textwrap.dedent(code))
+    metadata = folder / f"{name}-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(textwrap.dedent(entries))
+    return folder
+
+
+UNDECLARED = """
+    from connectors.api import SourceConnector
+    class Broken(SourceConnector):
+        async def task_configs(self, max_tasks):
+            return []
+"""
+CONNECTOR = """
+    from tests.unit.validation.sample_plugins import SampleSourceConnector
+    class PackagedConnector(SampleSourceConnector):
+        version = "7.0"
+        aliases = ("com.example.Packaged{n}Connector",)
+"""
+
+
+@pytest.mark.parametrize("name", [FILE, "FileStreamSource", "FileStreamSourceConnector", "file", f" {FILE} ",
+                                  "connectors.file.connector.FileStreamSourceConnector",
+                                  "connectors.file.connector:FileStreamSourceConnector"])
+def test_names_of_a_connector(name: str) -> None:
+    from connectors.file.connector import FileStreamSourceConnector
+
+    assert PluginRegistry().connector(name) is FileStreamSourceConnector
+
+
+def test_an_unknown_name() -> None:
+    with pytest.raises(ConfigInvalid) as caught:
+        PluginRegistry().connector("Nope")
+    text = str(caught.value)
+    assert text.startswith("Failed to find any class that implements Connector and which name matches Nope, available "
+                           "connectors are: PluginDesc{klass=class ")
+    assert f"PluginDesc{{klass=class {FILE}, name='{FILE}', version='" in text
+
+
+def test_a_connector_is_listed_under_each_name_that_can_be_configured() -> None:
+    registry = PluginRegistry()
+    rows = registry.describe()
+    classes = [row["class"] for row in rows]
+    assert FILE in classes
+    assert "connectors.file.connector.FileStreamSourceConnector" in classes
+    assert classes == sorted(classes)
+    assert {row["type"] for row in rows} == {"source"}
+    for row in rows:
+        assert registry.connector(row["class"]).version == row["version"]
+    everything = registry.describe(connectors_only=False)
+    assert {row["type"] for row in everything} == {"source", "transformation", "predicate", "converter", "header_converter"}
+    assert everything[:len(rows)] == rows
+
+
+def test_a_class_named_in_plugin_path() -> None:
+    registry = PluginRegistry(f"{HERE}:SampleSourceConnector")
+    assert registry.connector("com.example.SampleSourceConnector") is SampleSourceConnector
+    assert registry.connector("SampleSource") is SampleSourceConnector
+    assert registry.failures.keys() <= PluginRegistry().failures.keys()
+
+
+def test_a_short_name_of_two_connectors_means_neither() -> None:
+    registry = PluginRegistry([f"{HERE}:SampleSourceConnector", f"{HERE}:OtherSampleSourceConnector"])
+    with pytest.raises(ConfigInvalid, match="More than one source matches alias SampleSource") as caught:
+        registry.connector("SampleSource")
+    assert "com.example.SampleSourceConnector, org.other.SampleSourceConnector" in str(caught.value)
+    assert registry.connector("org.other.SampleSourceConnector") is OtherSampleSourceConnector
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_folders_with_packages(tmp_path: Path, nested: bool) -> None:  # noqa: FBT001
+    name = f"millrace_test_packaged_{int(nested)}"
+    package(tmp_path / "one" if nested else tmp_path, name, CONNECTOR.format(n=int(nested)),
+            f"[millrace.connectors]\npackaged{int(nested)} = {name}:PackagedConnector\n")
+    registry = PluginRegistry(str(tmp_path))
+    assert registry.connector(f"com.example.Packaged{int(nested)}Connector").version == "7.0"
+    assert registry.connector(f"packaged{int(nested)}").__module__ == name
+    assert f"packaged{int(nested)}" not in registry.builtin_connectors()
+    assert {"class": f"{name}.PackagedConnector", "type": "source", "version": "7.0"} in registry.describe()
+
+
+@pytest.mark.parametrize(("label", "code", "target", "text"), [
+    ("raises", "raise RuntimeError('no driver')", "Broken", "RuntimeError: no driver"),
+    ("exits", "raise SystemExit(3)", "Broken", "SystemExit: 3"),
+    ("missing", "", "Broken", "AttributeError"),
+    ("import", "import millrace_no_such_driver", "Broken", "millrace_no_such_driver"),
+    ("function", "def Broken(): pass", "Broken", "it is a function, not a class"),
+    ("other", "class Broken: pass", "Broken", "it is no SourceConnector"),
+    ("abstract", "from tests.unit.validation.sample_plugins import UnfinishedConnector as Broken", "Broken", "task_configs"),
+    ("undeclared", UNDECLARED, "Broken", "it does not declare version"),
+])
+def test_a_package_that_does_not_load_harms_no_other(tmp_path: Path, label: str, code: str, target: str, text: str,
+                                                     caplog: pytest.LogCaptureFixture) -> None:
+    name = f"millrace_test_broken_{label}"
+    package(tmp_path, name, code, f"[millrace.connectors]\nbroken = {name}:{target}\n")
+    package(tmp_path, f"{name}_ok", CONNECTOR.format(n=label), f"[millrace.connectors]\nok = {name}_ok:PackagedConnector\n")
+    registry = PluginRegistry(str(tmp_path))
+    assert text in registry.failures[f"{name}:{target}"]
+    assert any(f"{name}:{target}" in record.getMessage() for record in caplog.records)
+    assert registry.connector(f"com.example.Packaged{label}Connector").version == "7.0"
+    assert registry.connector("FileStreamSource")
+
+
+def test_a_name_that_is_taken_stays(tmp_path: Path) -> None:
+    name = "millrace_test_taken"
+    package(tmp_path, name, CONNECTOR.replace("com.example.Packaged{n}Connector", FILE),
+            f"[millrace.connectors]\ntaken = {name}:PackagedConnector\n")
+    registry = PluginRegistry(str(tmp_path))
+    assert registry.connector(FILE).__module__ == "connectors.file.connector"
+    assert f"the name {FILE} is" in registry.failures[f"{name}:PackagedConnector"]
+
+
+def test_what_plugin_path_names_must_be_there(tmp_path: Path) -> None:
+    registry = PluginRegistry(f"{tmp_path}/nowhere,nosuchname,{tmp_path},file,no.such.module:Class")
+    assert "does not exist" in registry.failures[f"{tmp_path}/nowhere"]
+    assert "neither a folder nor an entry point" in registry.failures["nosuchname"]
+    assert "ModuleNotFoundError" in registry.failures["no.such.module:Class"]
+    assert "file" not in registry.failures
+    assert registry.connector("FileStreamSource")
+
+
+@pytest.mark.parametrize("name", ["org.apache.kafka.connect.json.JsonConverter", "JsonConverter", "Json"])
+def test_names_of_a_converter(name: str) -> None:
+    from worker.converters.json import JsonConverter
+
+    registry = PluginRegistry()
+    assert registry.converter(name) is JsonConverter
+    assert registry.header_converter(name) is JsonConverter
+
+
+def test_converters_and_providers() -> None:
+    registry = PluginRegistry()
+    assert registry.header_converter("SimpleHeaderConverter")
+    with pytest.raises(ConfigInvalid, match=r"Class SimpleHeaderConverter could not be found\. Available are: .*JsonConverter"):
+        registry.converter("SimpleHeaderConverter")
+    assert registry.config_provider("org.apache.kafka.common.config.provider.FileConfigProvider") is not None
+    assert registry.config_provider("Nope") is None
+    assert "JsonConverter" in registry.converter_definitions()
+    assert set(registry.transform_definitions()) >= {"RegexRouter", "TopicNameMatches"}
+    assert set(registry.builtin_connectors()) >= {"file"}
+
+
+@pytest.mark.parametrize(("wanted", "shown"), [
+    (None, None), ("1.2.3", None), ("[1,2)", None), ("latest", None), ("1.2", "[1.2,1.2]"), ("(2,", "(2,"), ("[2,3)", "[2,3)"),
+    ("bogus", "[bogus,bogus]")])
+def test_versions(wanted: str | None, shown: str | None) -> None:
+    registry = PluginRegistry(f"{HERE}:SampleSourceConnector")
+    complaint = registry.check_version(registry.connector_plugin("SampleSource"), wanted)
+    if shown is None:
+        assert complaint is None
+    else:
+        assert complaint == (f"Plugin com.example.SampleSourceConnector not found that matches the version range {shown}, "
+                             "available versions: [1.2.3]")
