@@ -16,6 +16,8 @@ from compose.local.worker import MillraceWorker
 
 TOPIC = "demo-lines"
 CONNECTOR = "demo-file"
+_SHOWN = ("kafka_connect_worker_task_count", "kafka_connect_connector_task_status",
+          "kafka_connect_source_task_source_record_write_total")
 
 
 def _append(source: Path, start: int, count: int) -> None:
@@ -24,7 +26,7 @@ def _append(source: Path, start: int, count: int) -> None:
 
 
 def _values(bootstrap: str) -> list[str]:
-    return [json.loads(record.value or b"null") for record in read_topic(bootstrap, TOPIC)]
+    return [json.loads(record.value or b"null") for record in read_topic(bootstrap, TOPIC, committed=True)]
 
 
 def _where(workers: list[MillraceWorker]) -> dict[str, Any]:
@@ -72,7 +74,7 @@ def run_demo(*, lines: int = 2000, keep: bool = False) -> int:
         kafka.start()
         say(f"Kafka is ready at {kafka.bootstrap}")
         for number in (1, 2):
-            properties = {"offset.flush.interval.ms": "1000", "value.converter.schemas.enable": "false"}
+            properties = {"value.converter.schemas.enable": "false", "exactly.once.source.support": "enabled"}
             workers.append(MillraceWorker(folder / f"worker-{number}", kafka.bootstrap, group="demo", processes=1,
                                           detached=keep, properties=properties))
             workers[-1].start()
@@ -126,10 +128,13 @@ def _run(kafka: KafkaCluster, workers: list[MillraceWorker], source: Path, lines
     wanted = _captured(kafka.bootstrap, source, 60)
     values = _values(kafka.bootstrap)
     say(f"source: {len(wanted)} lines; topic: {len(values)} records, {len(set(values))} different; missing: "
-        f"{len(set(wanted) - set(values))}; repeated (at least once): {len(values) - len(set(values))}")
+        f"{len(set(wanted) - set(values))}; repeated: {len(values) - len(set(values))}")
     say("some of its metrics:")
+    wait_until(lambda: len(_metrics(workers)) == len(_SHOWN), 10, 0.2)
+    for line in _metrics(workers):
+        say(f"  {line}")
+
+
+def _metrics(workers: list[MillraceWorker]) -> list[str]:
     _, text = _alive(workers).request("GET", "/metrics")
-    for line in str(text).splitlines():
-        if line.startswith(("kafka_connect_source_task_source_record_write_total", "kafka_connect_worker_task_count",
-                            "kafka_connect_connector_task_status")):
-            say(f"  {line}")
+    return [line for line in str(text).splitlines() if line.startswith(_SHOWN)]

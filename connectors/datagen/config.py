@@ -97,7 +97,8 @@ CONFIG: Final = ConfigDef([
     ConfigKey(name=HANG_STUBBORN, type=ConfigType.BOOLEAN, default=True, importance=Importance.LOW, group=_FAULTS,
               doc="Whether the wait of fault.hang.at ignores that the task is cancelled. Only the end of the process ends it "
                   "then."),
-    ConfigKey(name=BLOCK_AFTER, type=ConfigType.LONG, default=-1, importance=Importance.LOW, group=_FAULTS, unit="sequence number",
+    ConfigKey(name=BLOCK_AFTER, type=ConfigType.LONG, default=-1, importance=Importance.LOW, group=_FAULTS,
+              unit="sequence number",
               doc="Block the event loop before the record of this sequence number; -1 for never."),
     ConfigKey(name=BLOCK_MS, type=ConfigType.LONG, default=-1, unit="ms", importance=Importance.LOW, group=_FAULTS,
               doc="How long fault.block.loop.after blocks; -1 for ever."),

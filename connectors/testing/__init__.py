@@ -1,12 +1,18 @@
 """The conformance kit: what every connector must pass. For the tests of connectors, also those outside this project."""
+from typing import TYPE_CHECKING
+
 from connectors.testing.contexts import LogCapture, SavedOffsets
 from connectors.testing.declarations import DECLARATION_CHECKS
 from connectors.testing.driver import Run
 from connectors.testing.fleet import installed_connectors
 from connectors.testing.harness import Harness, Unsupported
+from connectors.testing.waivers import WAIVERS
 
-__all__ = ["DECLARATION_CHECKS", "Harness", "LogCapture", "Run", "SavedOffsets", "Unsupported", "connector_conformance",
-           "installed_connectors"]
+if TYPE_CHECKING:
+    from connectors.testing.conformance import connector_conformance
+
+__all__ = ["DECLARATION_CHECKS", "WAIVERS", "Harness", "LogCapture", "Run", "SavedOffsets", "Unsupported",
+           "connector_conformance", "installed_connectors"]
 
 
 def __getattr__(name: str) -> object:

@@ -4,9 +4,14 @@ from __future__ import annotations
 import contextvars
 import sys
 import threading
+import time
 import traceback
+from contextlib import contextmanager
 from functools import cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, SupportsIndex
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 #: Audit events of calls that wait for a disk, a name server, another process or a clock.
 _BLOCKING: Final = frozenset({
@@ -51,6 +56,22 @@ def _variable() -> contextvars.ContextVar[_Watch | None]:
 
     sys.addaudithook(hook)
     return variable
+
+
+@contextmanager
+def audited_sleep() -> Iterator[None]:
+    """Make ``time.sleep`` raise its audit event, which the interpreter does by itself from Python 3.13 on."""
+    original = time.sleep
+
+    def sleep(seconds: float | SupportsIndex, /) -> None:
+        sys.audit("time.sleep", seconds)
+        original(seconds)
+
+    time.sleep = sleep
+    try:
+        yield
+    finally:
+        time.sleep = original
 
 
 def watched_context(found: list[str]) -> contextvars.Context:

@@ -22,7 +22,7 @@ _LIMIT = 180.0
 
 
 def connector_conformance(connector: type[SourceConnector], *, harness: Callable[[Path], Harness],
-                          waivers: Mapping[str, str] | None = None) -> type:
+                          waivers: Mapping[str, str] | None = None) -> type[Any]:
     """A test class with one test for each promise a connector makes.
 
     Assign it to a name that pytest collects::

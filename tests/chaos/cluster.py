@@ -21,6 +21,8 @@ from tests.chaos.delivery import Load, verify
 FAST = {
     "session.timeout.ms": "4000", "heartbeat.interval.ms": "500", "offset.flush.interval.ms": "300",
     "task.host.stuck.ms": "2500", "task.host.restart.backoff.ms": "200", "task.shutdown.graceful.timeout.ms": "2000",
+    # Hosts are killed here through no fault of their tasks.
+    "task.host.crash.limit": "1000",
     "key.converter": "org.apache.kafka.connect.storage.StringConverter", "value.converter.schemas.enable": "false",
 }
 #: Seconds that anything a test waits for may take on a busy machine; no test measures against it.
@@ -153,6 +155,10 @@ class Cluster:
         members, _, leader = lines[-1].partition(" of the group: ")[2].partition("; ")
         return set(members.split(", ")), leader.partition(" leads")[0]
 
+    def leads(self, worker: MillraceWorker) -> bool:
+        """Whether a worker says that it leads."""
+        return self._view(worker)[1] == worker.worker_id
+
     def followers(self) -> list[MillraceWorker]:
         """The running workers that don't lead."""
         leader = self.leader()
@@ -258,18 +264,24 @@ class Cluster:
                              for worker in self.workers)
             raise AssertionError(f"{what} within {patience:g} s\n{logs}")
 
-    @contextmanager
-    def frozen(self, worker: MillraceWorker, *, hosts: bool) -> Iterator[None]:
-        """Stop a worker's control process (SIGSTOP), and its hosts if wanted, as a machine that hangs; let them go on then."""
-        pids = [worker.pid, *(worker.hosts() if hosts else ())]
-        try:
-            for pid in pids:
-                os.kill(pid, signal.SIGSTOP)
-            yield
-        finally:
-            for pid in pids:
-                if not gone(pid):
-                    os.kill(pid, signal.SIGCONT)
+    def numbers(self, worker: MillraceWorker, metric: str) -> list[float]:
+        """The values of all series of a metric of a worker."""
+        status, text = self.ask("GET", "/metrics", by=worker)
+        lines = str(text).splitlines() if status == 200 else []
+        return [float(line.rpartition(" ")[2]) for line in lines if line.startswith((metric + " ", metric + "{"))]
+
+
+def freeze(*pids: int) -> None:
+    """Stop processes as a machine that hangs: they keep their connections and do nothing."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+
+
+def thaw(*pids: int) -> None:
+    """Let frozen processes go on, those that still are."""
+    for pid in pids:
+        if not gone(pid):
+            os.kill(pid, signal.SIGCONT)
 
 
 @contextmanager

@@ -95,3 +95,16 @@ def load(pair: Cluster, unique: Callable[[str], str]) -> Iterator[Callable[..., 
             return made
 
         yield start
+
+
+@pytest.fixture
+def cluster(broker: ProxiedKafka, tmp_path: Path, unique: Callable[[str], str]) -> Iterator[Callable[..., Cluster]]:
+    """Factory of clusters of a test's own: ``cluster(2, exactly_once=True)`` has two workers that know each other."""
+    with ExitStack() as stack:
+
+        def start(count: int, *, processes: int = 1, **attributes: Any) -> Cluster:
+            made = Cluster(**({"folder": tmp_path, "bootstrap": broker.bootstrap, "group": unique("g")} | attributes))
+            stack.callback(made.close)
+            return made.start(count, processes)
+
+        yield start

@@ -91,7 +91,7 @@ class _Compiler:
         null, present = (b"\x02", b"\x00") if null_last(schema) else (b"\x00", b"\x02")
         lines, pieces = self._present(schema, name, indent + "    ")
         if not lines and len(pieces) == 1:
-            return [], [f"{null!r} if {name} is None else {present!r} + {pieces[0]}"]
+            return [], [f"({null!r} if {name} is None else {present!r} + {pieces[0]})"]
         out = self._fresh("b")
         joined = f"{present!r} + {pieces[0]}" if len(pieces) == 1 else f"join(({present!r}, {', '.join(pieces)},))"
         choice = [f"{indent}if {name} is None: {out} = {null!r}", f"{indent}else:", *lines, f"{indent}    {out} = {joined}"]

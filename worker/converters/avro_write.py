@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _DOUBLE: Final = struct.Struct("<d")
 _FLOAT: Final = struct.Struct("<f")
-_MAX_DEPTH: Final = 500
+_MAX_DEPTH: Final = 150
 #: Variable-length numbers by their low 14 bits: as the last two bytes, and as two bytes with more to come.
 SHORT: Final = tuple(bytes([n]) if n < 0x80 else bytes([n & 0x7F | 0x80, n >> 7]) for n in range(0x4000))
 LOW: Final = tuple(bytes([n & 0x7F | 0x80, n >> 7 | 0x80]) for n in range(0x4000))

@@ -25,7 +25,7 @@ _DAY_MS: Final = 86_400_000
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 #: Wide enough for any DECIMAL of a database, narrow enough that a hostile exponent can't fill the memory.
-_WIDE: Final = Context(prec=min(MAX_PREC, 100_000))
+_WIDE: Final = Context(prec=min(MAX_PREC, 100_000), traps=[])
 
 
 def double_text(value: float) -> str:

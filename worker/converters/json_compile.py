@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _PASSED_ON: Final = (bytes, Decimal)
 _BACKSLASH: Final = 92
-_PLAIN_DEPTH: Final = 200
+_PLAIN_DEPTH: Final = 150
 
 
 def compile_encoder(schema: Schema | None, settings: JsonSettings, *, envelope: bool) -> Encode:
@@ -151,7 +151,7 @@ class _Compiler:
         kind = self._type(schema)
         self._names.update(
             convert=msgspec.convert, encode=msgspec.json.Encoder().encode, kind=kind, passed_on=_PASSED_ON, slow=slow,
-            failures=(msgspec.ValidationError, UnicodeEncodeError, ValueError, OverflowError, RecursionError),
+            failures=(msgspec.ValidationError, ValueError, TypeError, OverflowError, RecursionError),
             java_escapes=java_escapes, prefix=prefix, suffix=suffix)
         mend = self._mend(schema, "o", "        ")
         result = "prefix + encoded + suffix" if prefix else "encoded"

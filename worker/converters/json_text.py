@@ -26,7 +26,7 @@ INTEGER_BITS: Final = {Type.INT8: 7, Type.INT16: 15, Type.INT32: 31, Type.INT64:
 _FLOATS: Final = (Type.FLOAT32, Type.FLOAT64)
 _LIST_TYPES: Final = (list, tuple, set, frozenset)
 _BYTES_TYPES: Final = (bytes, bytearray, memoryview)
-_MAX_DEPTH: Final = 500
+_MAX_DEPTH: Final = 150
 _BACKSLASH: Final = 0x5C
 #: What Jackson writes otherwise than Python's encoders: control characters (upper-case digits) and characters beyond the BMP
 #: (escaped as two halves). The second alternative consumes the other escapes, so that an escaped backslash is not misread.

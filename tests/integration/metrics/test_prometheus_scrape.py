@@ -7,16 +7,15 @@ from compose.local.service import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from compose.local.prometheus import Prometheus
     from compose.local.worker import MillraceWorker
 
 #: Queries of the public Kafka Connect dashboards and alerts (family A), and of the per-task families.
 QUERIES = (
-    'kafka_connect_worker_connector_count', 'kafka_connect_worker_task_count',
-    'kafka_connect_worker_connector_startup_success_total', 'kafka_connect_worker_rebalance_completed_rebalances_total',
-    'kafka_connect_worker_rebalance_epoch', 'kafka_connect_coordinator_assigned_tasks',
+    "kafka_connect_worker_connector_count", "kafka_connect_worker_task_count",
+    "kafka_connect_worker_connector_startup_success_total", "kafka_connect_worker_rebalance_completed_rebalances_total",
+    "kafka_connect_worker_rebalance_epoch", "kafka_connect_coordinator_assigned_tasks",
     'kafka_connect_connector_status{status="running",connector="CONNECTOR"} == 1',
     'kafka_connect_connector_task_status{status="running",connector="CONNECTOR",task="0"} == 1',
     'kafka_connect_connector_task_status{status="failed",connector="FAILING"} == 1',
@@ -30,11 +29,12 @@ QUERIES = (
 
 
 def test_dashboards_queries_find_series(millrace: Callable[..., MillraceWorker], prometheus: Callable[..., Prometheus],
-                                        unique: Callable[[str], str], tmp_path: Path) -> None:
+                                        unique: Callable[[str], str]) -> None:
     worker = millrace(properties={"offset.flush.interval.ms": "500"})
     running, failing = unique("metrics"), unique("failing")
     worker.create(running, {"connector.class": "datagen", "topic": running, "records": 1000, "tasks.max": 1})
-    worker.create(failing, {"connector.class": "datagen", "topic": failing, "records": 1000, "tasks.max": 1, "fault.fail.at": 10})
+    worker.create(failing, {"connector.class": "datagen", "topic": failing, "records": 1000, "tasks.max": 1,
+                            "fault.fail.at": 10})
     worker.wait_running(running, 1)
     worker.wait_for(lambda: worker.states(failing)[1] == ["FAILED"], 30, "the failing task did not fail",
                     lambda: worker.request("GET", f"/connectors/{failing}/status"))

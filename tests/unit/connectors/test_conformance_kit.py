@@ -54,7 +54,7 @@ class QueueTask(SourceTask):
                         raise
                 continue
             if defect == "reads ahead":
-                ahead += [self._record(number, line, lines) for number, line in enumerate(lines)]
+                ahead += [self._record(number, line, lines) for _ in range(4) for number, line in enumerate(lines)]
             if lines[at] == "bad":
                 at += 1
                 bad = BadRecord(PARTITION, {"line": at}, Skippable("bad") if defect != "wrong error class" else ValueError())
@@ -64,7 +64,8 @@ class QueueTask(SourceTask):
                         min(len(lines), at + 200))
             records = [self._record(number, lines[number], lines) for number in range(at, stop) if lines[number] != "change"]
             at = stop
-            yield Batch(records, transaction="commit" if self.context.transaction_boundary == "connector" else "")
+            own = self.context.transaction_boundary == "connector" or defect == "denies its transactions"
+            yield Batch(records, transaction="commit" if own else "")
             if defect == "repeats":
                 yield Batch(records[-1:])
             if defect == "counts an unknown metric":
@@ -110,16 +111,17 @@ class QueueConnector(SourceConnector):
 
     @classmethod
     def exactly_once_support(cls, config: Config) -> bool:
-        return True
+        return bool(config[DEFECT] != "claims nothing")
 
     @classmethod
     def can_define_transaction_boundaries(cls, config: Config) -> bool:
-        return config[DEFECT] != "transactions it denies"
+        return bool(config[DEFECT] != "denies its transactions")
 
     @classmethod
     async def alter_offsets(cls, config: Config, offsets: Sequence[tuple[Position, Position | None]]) -> bool:
         for partition, offset in offsets:
-            if offset is not None and (partition != PARTITION or set(offset) != {"line"}) and config[DEFECT] != "accepts nonsense":
+            wrong = offset is not None and (partition != PARTITION or set(offset) != {"line"})
+            if wrong and config[DEFECT] != "accepts nonsense":
                 raise ConfigInvalid(f"{partition}: {offset}")
         return True
 
@@ -193,6 +195,7 @@ def run_check(name: str, defect: str, folder: Path, waivers: Mapping[str, str] |
     ("reads on the loop", "never_blocks_the_event_loop"),
     ("too many tasks", "splits_its_work"),
     ("offset before the record", "marks_transactions"),
+    ("denies its transactions", "marks_transactions"),
 ])
 def test_a_defect_fails_its_check(defect: str, check: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "STOP_DEADLINE", 0.3)
@@ -207,11 +210,11 @@ def test_what_a_harness_cannot_do_has_to_be_waived(tmp_path: Path) -> None:
 
     kit = connector_conformance(QueueConnector, harness=Plain)
     with pytest.raises(pytest.fail.Exception, match="waive the check"):
-        kit().test_reports_bad_input(tmp_path)  # type: ignore[attr-defined]
+        kit().test_reports_bad_input(tmp_path)
     (tmp_path / "queue").unlink()
     waived = connector_conformance(QueueConnector, harness=Plain, waivers={"reports_bad_input": "numbers only"})
     with pytest.raises(pytest.xfail.Exception, match="numbers only"):
-        waived().test_reports_bad_input(tmp_path)  # type: ignore[attr-defined]
+        waived().test_reports_bad_input(tmp_path)
 
 
 def test_a_waiver_that_is_not_needed_fails(tmp_path: Path) -> None:

@@ -5,9 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from connectors.file.connector import FileStreamSourceConnector
-from connectors.testing import Harness, connector_conformance
-
-ONE_SCHEMA = {"survives_a_schema_change": "lines of text have one schema, whatever is in them"}
+from connectors.testing import WAIVERS, Harness, connector_conformance
 
 
 class OneFile(Harness):
@@ -75,7 +73,7 @@ class Directory(OneFile):
         await super().poison()
 
 
-TestOneFile = connector_conformance(FileStreamSourceConnector, harness=OneFile, waivers=ONE_SCHEMA)
-TestTrackedFile = connector_conformance(FileStreamSourceConnector, harness=TrackedFile, waivers=ONE_SCHEMA)
-TestCompressedFile = connector_conformance(FileStreamSourceConnector, harness=CompressedFile, waivers=ONE_SCHEMA)
-TestDirectory = connector_conformance(FileStreamSourceConnector, harness=Directory, waivers=ONE_SCHEMA)
+TestOneFile = connector_conformance(FileStreamSourceConnector, harness=OneFile, waivers=WAIVERS["file"])
+TestTrackedFile = connector_conformance(FileStreamSourceConnector, harness=TrackedFile, waivers=WAIVERS["file"])
+TestCompressedFile = connector_conformance(FileStreamSourceConnector, harness=CompressedFile, waivers=WAIVERS["file"])
+TestDirectory = connector_conformance(FileStreamSourceConnector, harness=Directory, waivers=WAIVERS["file"])
