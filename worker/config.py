@@ -259,7 +259,7 @@ def parse_worker(properties: Mapping[str, str]) -> tuple[Config, list[str]]:
             f"{_STANDALONE} is a property of Kafka Connect's standalone mode, which keeps offsets in a file. Millrace keeps "
             "them in Kafka, also for a single worker: remove it and set group.id, config.storage.topic, "
             "offset.storage.topic and status.storage.topic (with *.storage.replication.factor=1 on a single broker), then "
-            "run: millrace worker WORKER_CONFIG.properties CONNECTOR.properties")
+            "run: millrace worker WORKER.properties CONNECTOR.properties")
     problems = [message for value in WORKER_CONFIG.values(properties).values() for message in value.errors]
     if not problems:
         problems = _cross_checks(WORKER_CONFIG.parse(properties))

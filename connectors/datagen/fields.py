@@ -22,6 +22,11 @@ EPOCH_MS: Final = 1_600_000_000_000
 ID, PARTITION, SEQUENCE, PAYLOAD = "id", "partition", "sequence", "payload"
 _ALPHABET: Final = string.ascii_letters + string.digits + " "
 _BITS: Final = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
+#: What values of the types may be given in JSON.
+_LISTED: Final[dict[str, tuple[type, ...]]] = {
+    "boolean": (bool,), "string": (str,), "float": (int, float), "double": (int, float), "date": (int,), "time": (int,),
+    "timestamp": (int,),
+}
 _PLAIN: Final = {
     "boolean": types.BOOLEAN, "int8": types.INT8, "int16": types.INT16, "int32": types.INT32, "int64": types.INT64,
     "float": types.FLOAT32, "double": types.FLOAT64, "string": types.STRING, "bytes": types.BYTES,
@@ -131,6 +136,10 @@ def _check(fields: Sequence[FieldSpec], where: str) -> None:
             raise ConfigInvalid(f"{name}: nulls is a share from 0 to 1")
         if field.length < 0 or field.scale < 0:
             raise ConfigInvalid(f"{name}: length and scale can't be negative")
+        classes = _LISTED.get(field.type, () if field.type not in _BITS else (int,))
+        for value in field.values:
+            if not isinstance(value, classes) or (isinstance(value, bool) and bool not in classes):
+                raise ConfigInvalid(f"{name}: {value!r} in values is not of type {field.type}, or not one that JSON can give")
         bits = _BITS.get(field.type)
         for value in (*field.values, *((field.min, field.max) if field.prefix is None else ())):
             if value is not None and bits is not None and not (value == int(value) and -(1 << bits) <= value < 1 << bits):
@@ -187,7 +196,8 @@ def random_value(field: FieldSpec, source: random.Random) -> Any:
     if field.type == "struct":
         return {member.name: random_value(member, source) for member in field.fields}
     if field.values:
-        return source.choice(field.values)
+        chosen = source.choice(field.values)
+        return float(chosen) if field.type in {"float", "double"} else chosen
     low, high = _limits(field)
     if field.type == "string":
         if field.prefix is not None:

@@ -26,6 +26,8 @@ _PACE: Final = 0.1
 class DatagenTask(SourceTask):
     """Gives its source partitions' records in turn, each partition's in order."""
 
+    aliases = ("io.confluent.kafka.connect.datagen.DatagenTask",)
+
     async def batches(self) -> AsyncGenerator[Batch, None]:
         """Yield batches until all records were given, or for ever.
 

@@ -26,11 +26,12 @@ class FileStreamSourceConnector(SourceConnector):
     version = version("millrace")
     config_def = CONFIG
     task_class = FileStreamSourceTask
-    aliases = ("org.apache.kafka.connect.file.FileStreamSourceConnector", "FileStreamSource", "FileStreamSourceConnector")
+    aliases = ("org.apache.kafka.connect.file.FileStreamSourceConnector",)
 
     def __init__(self, context: ConnectorContext) -> None:
         super().__init__(context)
         self._seen: list[str] | None = None
+        self._assigned: list[list[str]] = []
         self._watch: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -54,7 +55,8 @@ class FileStreamSourceConnector(SourceConnector):
         if not self.context.config[DIRECTORY]:
             return [{}]
         self._seen = await self._list()
-        return [{TASK_FILES: msgspec.json.encode(files).decode()} for files in assign(self._seen, max_tasks)]
+        self._assigned = assign(self._seen, max_tasks, self._assigned)
+        return [{TASK_FILES: msgspec.json.encode(files).decode()} for files in self._assigned]
 
     async def _list(self) -> list[str]:
         config = self.context.config

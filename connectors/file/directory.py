@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import fnmatch
 import os
-import zlib
 from typing import TYPE_CHECKING
 
 from connectors.file.stream import read_error
@@ -30,19 +29,19 @@ def matching(directory: str, pattern: str) -> list[str]:
     return [os.path.join(directory, name) for name in sorted(names)]  # noqa: PTH118 - the path as users write it
 
 
-def assign(files: Sequence[str], max_tasks: int) -> list[list[str]]:
-    """The files of each task: evenly many, and a new file changes as few other files' tasks as that allows.
+def assign(files: Sequence[str], max_tasks: int, previous: Sequence[Sequence[str]] = ()) -> list[list[str]]:
+    """The files of each task: evenly many, and each where it was in ``previous`` unless that would be uneven.
 
-    Each file prefers a task by the hash of its name and takes the next one that has room.
+    A new or a deleted file thus changes the configuration of one task, and the others go on undisturbed.
     """
     count = min(max_tasks, len(files))
-    tasks: list[list[str]] = [[] for _ in range(count)]
-    if not count:
-        return tasks
-    room = -(-len(files) // count)
+    wanted = set(files)
+    tasks = [[name for name in names if name in wanted] for names in previous[:count]]
+    tasks += [[] for _ in range(count - len(tasks))]
+    placed = {name for names in tasks for name in names}
     for name in files:
-        preferred = zlib.crc32(name.encode("utf-8", "surrogateescape")) % count
-        chosen = next(tasks[(preferred + step) % count] for step in range(count)
-                      if len(tasks[(preferred + step) % count]) < room)
-        chosen.append(name)
-    return [names for names in tasks if names]
+        if name not in placed:
+            min(tasks, key=len).append(name)
+    while tasks and len(most := max(tasks, key=len)) - len(least := min(tasks, key=len)) > 1:
+        least.append(most.pop())
+    return tasks

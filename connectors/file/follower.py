@@ -102,6 +102,7 @@ class Follower:
         self._was_idle = False
         self._quiet_since: float | None = None
         self._next_look = 0.0
+        self._missing = False
         self._parked: tuple[tuple[int, int], int] | None = None
 
     @property
@@ -227,7 +228,7 @@ class Follower:
             if self._queue:
                 return self._begin(0, f"{self.path} was rotated: the renamed file is read to its end, going on with the new "
                                       "one")
-            if not os.path.exists(self.path):  # noqa: PTH110
+            if self._missing:
                 return Step(Kind.GONE)
         return Step(Kind.COMPLETE if stream.complete() else Kind.IDLE)
 
@@ -263,8 +264,14 @@ class Follower:
         try:
             status = os.stat(self.path)  # noqa: PTH116
         except FileNotFoundError:
+            if not self._missing:
+                self._missing = True
+                self._quiet_since = None
             return
+        self._missing = False
         if (status.st_dev, status.st_ino) != self._identity and len(self._queue) < _MAX_QUEUE:
             fd = open_file(self.path)
             if fd is not None:
                 self._enqueue(fd)
+                # The writer may not have noticed yet: it counts from here how long it has been quiet.
+                self._quiet_since = None

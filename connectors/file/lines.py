@@ -58,8 +58,9 @@ def encoding_problem(name: str) -> str | None:
         canonical = codecs.lookup(name).name
         if canonical in _WIDE or canonical in _MARKS:
             return None
-        probe = b"\n".join(bytes([value]) for value in range(0x21, 0x7f)) + b"\r\n"
+        probe = b"\n".join(bytes([value]) for value in range(0x21, 0x7f)) + b"a" * 100 + b"\r\n"
         text = probe.decode(canonical)
+        b"\xff".decode(canonical, "replace")
         return None if text == probe.decode("ascii") and "\n\r".encode(canonical).endswith(b"\n\r") else \
             "Lines are looked for at the bytes of ASCII line ends, which this encoding does not use"
     except (LookupError, ValueError, AttributeError):

@@ -18,7 +18,18 @@ from compose.local.kafka import KafkaCluster
 from offsets.topics import ensure_internal_topic, internal_topic
 from tests.bench._common import environment, spread
 from worker.host.host import Host
-from worker.protocol import Init, ReadOffsets, StartTask, Stats, StopTask, TaskId, TaskState
+from worker.protocol import (
+    ConnectorState,
+    Init,
+    ReadOffsets,
+    StartConnector,
+    StartTask,
+    Stats,
+    StopTask,
+    TaskConfigs,
+    TaskId,
+    TaskState,
+)
 
 if TYPE_CHECKING:
     from worker.host.session import Session
@@ -34,6 +45,12 @@ class Control:
     def __init__(self) -> None:
         self.stats: TaskStats | None = None
         self.failure: str | None = None
+        self.task_config: dict[str, str] | None = None
+
+    def check(self) -> None:
+        """End the program if something failed."""
+        if self.failure is not None:
+            raise SystemExit(self.failure)
 
     async def request(self, message: Message, deadline_s: float) -> Any:
         """Answer what a host asks."""
@@ -45,14 +62,16 @@ class Control:
         """Remember the latest numbers, and a failure."""
         if isinstance(message, Stats):
             self.stats = message.tasks[0] if message.tasks else self.stats
-        elif isinstance(message, TaskState) and message.state == "FAILED":
+        elif isinstance(message, TaskState | ConnectorState) and message.state == "FAILED":
             self.failure = message.trace
+        elif isinstance(message, TaskConfigs):
+            (self.task_config,) = message.configs
 
 
 def task_config(source: str, topic: str, rows: int, size: int, folder: Path) -> dict[str, str]:
     """The task's properties; makes the file to be read."""
     if source == "datagen":
-        return {"connector.class": "datagen", "topic": topic, "records": str(rows), "record.size": str(size)}
+        return {"connector.class": "datagen", "topic": topic, "records": str(rows), "record.size": str(size), "task.partitions": "0"}
     path = folder / f"{rows}-{size}.txt"
     if not path.exists():
         line = "x" * (size - 8)
@@ -78,21 +97,23 @@ async def run(arguments: argparse.Namespace, folder: Path) -> dict[str, float]:
     task = TaskId(name, 0)
     config = {"name": name, **task_config(arguments.source, name, arguments.rows, arguments.bytes, folder),
               **dict(item.split("=", 1) for item in arguments.option or ())}
-    await host.handle(StartTask(task, config, {}, 1))
+    await host.handle(StartConnector(name, config, 1))
+    while control.task_config is None:
+        await asyncio.sleep(0.001)
+        control.check()
+    await host.handle(StartTask(task, config, control.task_config, 1))
     session: Session | None = None
     while session is None or session.producer is None:
         await asyncio.sleep(0.001)
         session = host._tasks[task]._session
-        if control.failure:
-            raise SystemExit(control.failure)
+        control.check()
     profile = cProfile.Profile() if arguments.profile else None
     if profile:
         profile.enable()
     began, cpu = time.perf_counter(), time.process_time()
     while session.producer.acked_rows < arguments.rows:
         await asyncio.sleep(0.005)
-        if control.failure:
-            raise SystemExit(control.failure)
+        control.check()
     wall, cpu = time.perf_counter() - began, time.process_time() - cpu
     if profile:
         profile.disable()

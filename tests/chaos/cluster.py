@@ -1,5 +1,4 @@
 """Several workers of one group, and what chaos tests ask of them and do to them. Everything here blocks."""
-from __future__ import annotations
 
 import json
 import os
@@ -9,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from compose.local.identity import start_mark
 from compose.local.service import wait_until
@@ -85,13 +84,13 @@ class Cluster:
             worker.service.wait_ready(PATIENCE)
         return worker
 
-    def start(self, count: int, processes: int = 1) -> Cluster:
+    def start(self, count: int, processes: int = 1) -> Self:
         """Start workers, all at once, and wait until each knows all of them."""
         for _ in range(count):
             self.add(processes=processes, wait=False)
         return self.repair()
 
-    def repair(self) -> Cluster:
+    def repair(self) -> Self:
         """Start what does not run, and wait until all workers know each other."""
         for worker in self.workers:
             worker.service.launch()
@@ -196,26 +195,26 @@ class Cluster:
 
         self.until(run, f"the tasks of {load.name} did not come to run")
 
-    def saved(self, load: Load) -> dict[int, int]:
+    def saved(self, load: Load, by: MillraceWorker | None = None) -> dict[int, int]:
         """Source partition -> how many of its records are covered by the committed offset."""
-        status, body = self.ask("GET", f"/connectors/{load.name}/offsets")
+        status, body = self.ask("GET", f"/connectors/{load.name}/offsets", by=by)
         if status != 200:
             return {}
         return {each["partition"]["partition"]: each["offset"]["sequence"] + 1 for each in body["offsets"]}
 
-    def until_saved(self, load: Load, share: float) -> None:
+    def until_saved(self, load: Load, share: float, by: MillraceWorker | None = None) -> None:
         """Wait until every source partition has saved an offset behind this share of its records: the middle of the stream."""
         wanted = {number: int(count * share) for number, count in enumerate(load.counts)}
 
         def reached() -> bool:
-            saved = self.saved(load)
+            saved = self.saved(load, by)
             return all(saved.get(number, 0) >= count for number, count in wanted.items())
 
         self.until(reached, f"{load.name} did not get to {share:.0%} of its records")
 
-    def until_done(self, load: Load) -> None:
+    def until_done(self, load: Load, by: MillraceWorker | None = None) -> None:
         """Wait until all records are delivered and their offsets saved."""
-        self.until_saved(load, 1.0)
+        self.until_saved(load, 1.0, by)
 
     def finish(self, load: Load) -> int:
         """Wait until all is delivered, and compare it with the source; returns how many records are there more than once."""
@@ -244,6 +243,23 @@ class Cluster:
             if event.state == "RUNNING" and event.unit != name:
                 counts[event.unit] = counts.get(event.unit, 0) + 1
         return counts
+
+    def until_config(self, load: Load, name: str, value: str, by: MillraceWorker) -> None:
+        """Wait until a worker knows a connector's property by this value."""
+        self.until(lambda: self.ask("GET", f"/connectors/{load.name}/config", by=by)[1].get(name) == value,
+                   f"{by.worker_id} does not know that {name} of {load.name} is {value!r}")
+
+    def until_tasks(self, load: Load, count: int) -> None:
+        """Wait until a connector has so many tasks; with -1, until it is gone."""
+        def has() -> bool:
+            status, _ = self.ask("GET", f"/connectors/{load.name}")
+            return status == 404 if count < 0 else len(self.tasks(load.name)) == count
+
+        self.until(has, f"{load.name} did not come to have {count} tasks")
+
+    def until_progress(self, load: Load, records: int) -> None:
+        """Wait until offsets behind so many records are saved, of all source partitions together, or all."""
+        self.until(lambda: sum(self.saved(load).values()) >= min(records, load.records), f"{load.name} makes no progress")
 
     # Waiting, and what is done to workers.
 

@@ -1,5 +1,4 @@
 """Kafka and clusters of workers for chaos tests."""
-from __future__ import annotations
 
 import itertools
 import secrets
@@ -66,9 +65,11 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxiedKafka]:
 
 
 @pytest.fixture(scope="session", params=[False, True], ids=["at_least_once", "exactly_once"])
-def shared_pair(request: pytest.FixtureRequest, broker: ProxiedKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def shared_pair(request: pytest.FixtureRequest, broker: ProxiedKafka,
+                tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Two workers for all tests of one guarantee."""
-    made = Cluster(tmp_path_factory.mktemp("pair"), broker.bootstrap, f"pair-{secrets.token_hex(4)}", exactly_once=request.param)
+    made = Cluster(tmp_path_factory.mktemp("pair"), broker.bootstrap, f"pair-{secrets.token_hex(4)}",
+                   exactly_once=request.param)
     try:
         yield made.start(2)
     finally:
@@ -89,7 +90,8 @@ def load(pair: Cluster, unique: Callable[[str], str]) -> Iterator[Callable[..., 
 
         def start(**attributes: Any) -> Load:
             suffix = next(number)
-            made = Load(**({"name": f"{unique('c')}-{suffix}x", "topic": f"{unique('t')}-{suffix}"} | attributes))
+            # A name that ends in a number could be taken for a task's.
+            made = Load(f"{unique('c')}-{suffix}x", f"{unique('t')}-{suffix}", **attributes)
             stack.callback(pair.ask, "DELETE", f"/connectors/{made.name}")
             pair.create(made)
             return made
@@ -103,7 +105,7 @@ def cluster(broker: ProxiedKafka, tmp_path: Path, unique: Callable[[str], str]) 
     with ExitStack() as stack:
 
         def start(count: int, *, processes: int = 1, **attributes: Any) -> Cluster:
-            made = Cluster(**({"folder": tmp_path, "bootstrap": broker.bootstrap, "group": unique("g")} | attributes))
+            made = Cluster(tmp_path, broker.bootstrap, unique("g"), **attributes)
             stack.callback(made.close)
             return made.start(count, processes)
 

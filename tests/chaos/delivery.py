@@ -1,5 +1,4 @@
 """A load whose every record is known beforehand, and the comparison of what arrived with it, row by row."""
-from __future__ import annotations
 
 import json
 from collections import defaultdict

@@ -1,5 +1,4 @@
 """Who is moved and restarted, and who is not, while records flow."""
-from __future__ import annotations
 
 from collections.abc import Callable
 
@@ -15,10 +14,10 @@ def test_other_connectors_come_and_go(pair: Cluster, load: Callable[..., Load]) 
     others = [load(records=200, partitions=3, tasks=3) for _ in range(3)]
     for other in others:
         assert pair.ask("PUT", f"/connectors/{other.name}/config", other.config | {"tasks.max": "1"})[0] == 200
-        pair.until(lambda other=other: len(pair.tasks(other.name)) == 1, "the connector did not shrink")
+        pair.until_tasks(other, 1)
     for other in others:
         assert pair.ask("DELETE", f"/connectors/{other.name}")[0] == 204
-        pair.until(lambda other=other: pair.ask("GET", f"/connectors/{other.name}")[0] == 404, "the connector is still there")
+        pair.until_tasks(other, -1)
     pair.finish(stream)
     assert pair.history(stream.name) == before, "a connector was touched because others came and went"
     assert pids == {worker.worker_id: worker.hosts() for worker in pair.workers}

@@ -1,5 +1,4 @@
 """Tasks that stall, or hold up everything in their host."""
-from __future__ import annotations
 
 import time
 from collections.abc import Callable
@@ -16,7 +15,7 @@ def test_stalled_task(pair: Cluster, load: Callable[..., Load], tmp_path: Path) 
     once = tmp_path / "once"
     stream = load(options={"fault.hang.at": "300", "fault.hang.ignore.cancel": "true", "fault.once.file": str(once)})
     pair.until(once.exists, "no task stalled")
-    done = {number: count for number, count in enumerate(stream.counts)}
+    done = dict(enumerate(stream.counts))
 
     def stalled() -> list[int]:
         """The task that waits, once the other one is through: task n has source partition n."""

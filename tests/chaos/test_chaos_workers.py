@@ -1,5 +1,4 @@
 """Workers that are killed, stopped or lose a process while records flow."""
-from __future__ import annotations
 
 import os
 import signal

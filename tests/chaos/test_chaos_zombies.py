@@ -1,5 +1,4 @@
 """Processes that hang for longer than their session and then go on as if nothing had happened."""
-from __future__ import annotations
 
 import struct
 from collections.abc import Callable
@@ -55,7 +54,7 @@ def test_zombie_leader(pair: Cluster, load: Callable[..., Load], broker: Proxied
         finally:
             thaw(control)
         status, body = asked.result()
-    print(f"the zombie answered {status}")
+    print(f"the zombie answered {status} {body}")
     pair.until_complete()
     after = producers(broker, f"{pair.group}-configs")
     assert len(after) > len(before), "the new leader has written nothing"
@@ -66,8 +65,7 @@ def test_zombie_leader(pair: Cluster, load: Callable[..., Load], broker: Proxied
     # Either it was refused, or the leader of now has done it: then all know it.
     expected = "asked of the zombie" if status in {200, 201} else "written by the new leader"
     for worker in pair.workers:
-        pair.until(lambda worker=worker: pair.ask("GET", f"/connectors/{stream.name}/config", by=worker)[1].get("millrace.test")
-                   == expected, f"{worker.worker_id} does not know what the zombie said with {status}: {body}")
+        pair.until_config(stream, "millrace.test", expected, worker)
     pair.finish(stream)
 
 
@@ -88,7 +86,7 @@ def test_zombie_tasks(pair: Cluster, load: Callable[..., Load]) -> None:
             with timed("the zombie's task knew that it was fenced after"):
                 pair.until(lambda: "a newer instance of this task owns the transactional id" in zombie.service.log_tail(200),
                            "the zombie's task was not fenced")
-        pair.until_done(stream) if near is pair.running[0] else None
+        pair.until_done(stream, by=near)
     finally:
         thaw(control, *hosts)
     pair.until_complete()

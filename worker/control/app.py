@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import uuid
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -342,6 +343,11 @@ class ControlProcess:
             for name in class_names(row["class"]):
                 node.versions[name] = row["version"]
                 node.types[name] = row["type"]
+        for entry in entry_points(group="millrace.connectors"):
+            python_name = entry.value.replace(":", ".")
+            if python_name in node.types:
+                node.versions[entry.name] = node.versions[python_name]
+                node.types[entry.name] = node.types[python_name]
 
     async def _stop_node(self) -> None:
         node = self.node

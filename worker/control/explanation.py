@@ -56,7 +56,8 @@ def explain_unit(slot: Slot | None, status: Status | None, reason: str | None, w
                  ) -> dict[str, Any]:
     """One unit's place, state and reasons. Pure."""
     body: dict[str, Any] = {"worker_id": None if slot is None else slot.owner.worker,
-                            "state": "UNASSIGNED" if status is None else status.state, "placement": reason}
+                            "state": "UNASSIGNED" if status is None else status.state,
+                            "placement": reason or (None if slot is None else "it was placed there under an earlier leader")}
     if slot is None:
         body["why_not_running"] = reason or "it is not placed yet"
     elif slot.revoked:

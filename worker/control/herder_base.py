@@ -1,6 +1,7 @@
 """What all parts of the herder share."""
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -62,10 +63,8 @@ class HerderContext:
         if self.node.leader.active or (time.monotonic() > self._behind_until
                                        and (name is None or name in self.snapshot.connectors)):
             return
-        try:
+        with contextlib.suppress(Retriable):  # Kafka is away: what is known is the best answer there is
             await self.node.config.log.read_to_end(_CATCH_UP_S)
-        except Retriable:
-            pass  # Kafka is away: what is known is the best answer there is
 
     async def known(self, name: str) -> None:
         """Raise 404 unless the connector exists."""

@@ -213,10 +213,10 @@ class HostPool:
             if self._stopping:
                 return
             units = frozenset(host.units)
-            culprit = _culprit(host, units)
+            blamed = culprit(host, units)
             _log.error("Task host %d (pid %d) has gone: %s. It ran %s.", number, host.pid, reason,
                        ", ".join(map(str, sorted(units))) or "nothing")
-            self._events.host_died(host, units, culprit, f"task host {number} (pid {host.pid}) has gone: {reason}",
+            self._events.host_died(host, units, blamed, f"task host {number} (pid {host.pid}) has gone: {reason}",
                                    "" if host.stuck is None else host.stuck.stacks)
             lived = time.monotonic() - host.started
             backoff = 0.0 if lived > _GOOD_AFTER_S else min(_LAST_BACKOFF_S, max(_FIRST_BACKOFF_S, backoff * 2))
@@ -335,7 +335,7 @@ async def _exit_code(process: asyncio.subprocess.Process | None) -> str:
     return f"it was killed by signal {-code}" if code < 0 else f"it ended with exit code {code}"
 
 
-def _culprit(host: Host, units: frozenset[Unit]) -> Unit | None:
+def culprit(host: Host, units: frozenset[Unit]) -> Unit | None:
     """The unit to blame for a host's end: the one on the CPU, or the only one."""
     if host.stuck is not None and host.stuck.task:
         for unit in units:

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import secrets
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from aiokafka import AIOKafkaProducer
@@ -42,6 +43,7 @@ _log = logging.getLogger(__name__)
 _WRITE_DEADLINE_S: Final = 20.0
 _APPLY_DEADLINE_S: Final = 20.0
 _RETRY_S: Final = 1.0
+_LONGEST_PAUSE_S: Final = 0.25
 _FENCE_DEADLINE_S: Final = 30.0
 _KEY_BYTES: Final = {"HmacSHA1": 20, "HmacSHA256": 32, "HmacSHA384": 48, "HmacSHA512": 64}
 
@@ -68,6 +70,15 @@ def fencing_count(snapshot: ClusterSnapshot, name: str) -> int:
         return 0
     before = snapshot.fenced_counts.get(name, 0)
     return 0 if before == 1 and snapshot.task_counts.get(name, 0) == 1 else before
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """Records that someone wants written, and where their offsets go."""
+
+    config: list[Pair]
+    placement: list[Pair]
+    done: asyncio.Future[tuple[int | None, int | None]]
 
 
 class Leader:
@@ -100,8 +111,12 @@ class Leader:
         #: Units that went from one live worker to another while this one led, and those that are on their way or nowhere.
         self.moves = 0
         self.pending = 0
+        self.nowhere = 0
+        self._published: tuple[ClusterSnapshot, View, int] | None = None
         self._producer: AIOKafkaProducer | None = None
-        self._writing = asyncio.Lock()
+        self._writes: list[_Write] = []
+        self._write_wake = asyncio.Event()
+        self._writer: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._loop: asyncio.Task[None] | None = None
         self._placed_for: frozenset[tuple[str, str, bool]] = frozenset()
@@ -111,13 +126,18 @@ class Leader:
 
     def start(self) -> None:
         """Begin; does not block."""
+        self._writer = asyncio.create_task(self._write_all(), name="leader-writer")
         self._loop = asyncio.create_task(self._run(), name="leader")
 
     async def stop(self) -> None:
         """Stop leading; takes a few seconds at most."""
-        if self._loop is not None:
-            self._loop.cancel()
-            await asyncio.gather(self._loop, return_exceptions=True)
+        tasks = [task for task in (self._loop, self._writer, *self._fencing.values()) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for each in self._writes:
+            if not each.done.done():
+                each.done.set_exception(NotLeader(None))
         await self._step_down()
 
     def see(self, view: View) -> None:
@@ -155,35 +175,69 @@ class Leader:
             NotLeader: this worker does not lead (any more).
             RestError: 500: Kafka did not take the records; whether they were written is open.
         """
-        async with self._writing:
-            self.check()
-            producer = self._producer
-            if producer is None:
-                raise NotLeader(None)
-            try:
-                async with asyncio.timeout(_WRITE_DEADLINE_S):
-                    await producer.begin_transaction()
-                    sent = [await producer.send(self._config.log.topic, value, key=key) for key, value in config]
-                    placed = [await producer.send(self._placement.log.topic, value, key=key) for key, value in placement]
-                    await producer.commit_transaction()
-                last = [(await futures[-1]).offset if futures else None for futures in (sent, placed)]
-            except ProducerFenced:
-                _log.warning("Another worker leads the cluster now: this one's leading ends")
-                await self._step_down()
-                raise NotLeader(None) from None
-            except (KafkaError, OSError, TimeoutError) as error:
-                await self._step_down()
-                self._not_before = time.monotonic() + _RETRY_S
-                self._wake.set()
-                raise RestError(500, "Failed to write to Kafka: the leader's transaction did not complete within "
-                                     f"{_WRITE_DEADLINE_S:g} s ({error!r}). Check the brokers and try again") from error
+        self.check()
+        request = _Write(list(config), list(placement), asyncio.get_running_loop().create_future())
+        self._writes.append(request)
+        self._write_wake.set()
+        last_config, last_placement = await request.done
         try:
-            for store, offset in ((self._config, last[0]), (self._placement, last[1])):
-                if offset is not None:
-                    await store.applied.wait(offset, _APPLY_DEADLINE_S)
+            if last_config is not None:
+                await self._config.applied.wait(last_config, _APPLY_DEADLINE_S)
+            if last_placement is not None:
+                await self._placement.applied.wait(last_placement, _APPLY_DEADLINE_S)
         except TimeoutError:
             raise RestError(500, "The change was written to Kafka but could not be read back within "
                                  f"{_APPLY_DEADLINE_S:g} s. Check the brokers") from None
+
+    async def _write_all(self) -> None:
+        """Write whatever waits, together: a transaction takes as long for many records as for one.
+
+        A task of its own, so that a request that is given up by its client never leaves a transaction half done.
+        """
+        while True:
+            await self._write_wake.wait()
+            self._write_wake.clear()
+            batch, self._writes = self._writes, []
+            if not batch:
+                continue
+            failure: Exception | None = None
+            last: tuple[int | None, int | None] = (None, None)
+            try:
+                last = await self._transact(batch)
+            except Exception as error:  # noqa: BLE001 - those who wait are told
+                failure = error
+            for each in batch:
+                if each.done.done():
+                    continue  # given up
+                if failure is None:
+                    each.done.set_result(last)
+                else:
+                    each.done.set_exception(failure)
+
+    async def _transact(self, batch: Sequence[_Write]) -> tuple[int | None, int | None]:
+        """Write all records of ``batch`` in one transaction; returns the last offset in each topic."""
+        producer = self._producer
+        if producer is None:
+            raise NotLeader(None)
+        try:
+            async with asyncio.timeout(_WRITE_DEADLINE_S):
+                await producer.begin_transaction()
+                sent = [await producer.send(self._config.log.topic, value, key=key)
+                        for each in batch for key, value in each.config]
+                placed = [await producer.send(self._placement.log.topic, value, key=key)
+                          for each in batch for key, value in each.placement]
+                await producer.commit_transaction()
+            return (await sent[-1]).offset if sent else None, (await placed[-1]).offset if placed else None
+        except ProducerFenced:
+            _log.warning("Another worker leads the cluster now: this one's leading ends")
+            await self._step_down()
+            raise NotLeader(None) from None
+        except (KafkaError, OSError, TimeoutError) as error:
+            await self._step_down()
+            self._not_before = time.monotonic() + _RETRY_S
+            self._wake.set()
+            raise RestError(500, "Failed to write to Kafka: the leader's transaction did not complete within "
+                                 f"{_WRITE_DEADLINE_S:g} s ({error!r}). Check the brokers and try again") from error
 
     async def fence(self, name: str) -> None:
         """Fence the producers of a connector's earlier tasks and say so in the config topic; at once if there are none.
@@ -266,6 +320,7 @@ class Leader:
         self.active = True
         self._placed_for = frozenset()
         self._intended = {}
+        self._published = None
         _log.info("This worker leads the cluster (took %.2f s)", time.monotonic() - started)
 
     async def _step_down(self) -> None:
@@ -318,17 +373,27 @@ class Leader:
         if view is None:
             return
         table = self._placement.table
+        seen = (self._config.snapshot, view, table.version)
+        before = self._published
+        if before is not None and before[0] is seen[0] and before[1] is seen[1] and before[2] == seen[2]:
+            return
+        started = time.process_time()
         live = {worker_id: member.incarnation for worker_id, member in view.members.items()}
         epoch = max(table.epoch, self._status_epoch() if table.epoch == 0 else 0) + 1
         self._mark_lost(live, epoch)
         placement = self._place(view)
         changes = advance(table, placement.assigned, live, epoch)
-        self.pending = len(placement.reasons) - len(placement.assigned) + sum(
+        spent = time.process_time() - started
+        self.pending = self.nowhere + sum(
             slot.revoked for slots in (table.slots | changes).values() for slot in slots.values())
         self.moves += sum(slot.revoked and table.get(Unit(name, task)) != slot and Unit(name, task) in placement.assigned
                           for name, slots in changes.items() for task, slot in slots.items())
         if changes:
             await self.write(placement=[row_record(name, slots, epoch) for name, slots in changes.items()])
+        else:
+            self._published = seen
+        # In a large cluster one round takes a while: many changes at once are taken together, and REST gets its turns.
+        await asyncio.sleep(min(_LONGEST_PAUSE_S, spent))
 
     def _place(self, view: View) -> Placement:
         workers = {worker_id: Worker(member.capacity, member.labels, member.draining)
@@ -339,12 +404,11 @@ class Leader:
             slot = self._placement.table.get(unit)
             if slot is not None and (slot.revoked or slot.owner.worker != worker):
                 previous[unit] = worker  # it is on its way there
-        placement = place(wanted_units(self._config.snapshot), workers, previous, rebalance=present != self._placed_for)
-        for unit, reason in placement.reasons.items():
-            # "It stays" is no news: the reason it came is what one wants to know.
-            if unit not in self.reasons or placement.assigned.get(unit) != self._intended.get(unit):
-                self.reasons[unit] = reason
-        for unit in self.reasons.keys() - placement.reasons.keys():
+        wanted = wanted_units(self._config.snapshot)
+        placement = place(wanted, workers, previous, rebalance=present != self._placed_for)
+        self.nowhere = len(wanted) - len(placement.assigned)
+        self.reasons.update(placement.reasons)
+        for unit in self.reasons.keys() - wanted.keys():
             del self.reasons[unit]
         self._placed_for = present
         self._intended = placement.assigned

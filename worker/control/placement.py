@@ -9,7 +9,6 @@ A *unit* is a connector's own instance or one of its tasks. Rules, in this order
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -53,7 +52,7 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The result: a worker for each unit that may run somewhere, and for each unit why."""
+    """The result: a worker for each unit that may run somewhere; reasons for those that are not simply left where they were."""
 
     assigned: dict[Unit, str]
     reasons: dict[Unit, str]
@@ -96,31 +95,30 @@ def place(wanted: Mapping[Unit, Requirement], workers: Mapping[str, Worker], pre
     chooser = _Chooser(workers)
     reasons: dict[Unit, str] = {}
     homeless: list[Unit] = []
-    loads = {False: _Loads(workers), True: _Loads(workers)}  # tasks; connectors' own instances
-    for unit in sorted(wanted):
+    tasks, instances = _Loads(workers), _Loads(workers)
+    for unit, needed in wanted.items():
         before = previous.get(unit)
-        if before is not None and before in chooser.eligible(wanted[unit]):
-            loads[unit.task == INSTANCE].add(unit, before)
-            reasons[unit] = f"it stays on {before}, where it was"
+        if before is not None and before in chooser.eligible(needed):
+            (instances if unit.task == INSTANCE else tasks).add(unit, before)
         else:
             homeless.append(unit)
-    for unit in homeless:
+    for unit in sorted(homeless):
         eligible = chooser.eligible(wanted[unit])
         if not eligible:
             reasons[unit] = _why_nowhere(wanted[unit], workers)
             continue
-        load = loads[unit.task == INSTANCE]
-        target = load.least(unit, eligible, loads[unit.task != INSTANCE], spread_first=not rebalance)
+        load, other = (instances, tasks) if unit.task == INSTANCE else (tasks, instances)
+        target = load.least(unit, eligible, other, spread_first=not rebalance)
         load.add(unit, target)
         before = previous.get(unit)
         reasons[unit] = (
             f"it was placed on {target}, the least loaded of {len(eligible)} workers that may run it" if before is None
             else f"it went to {target}, the least loaded: {before} " + _why_left(before, workers))
     if rebalance:
-        for load in loads.values():
+        for load in (tasks, instances):
             for unit, source, target in _even_out(load, wanted, chooser):
                 reasons[unit] = f"it moved from {source} to {target} to even the load out"
-    return Placement({**loads[False].where, **loads[True].where}, reasons)
+    return Placement({**tasks.where, **instances.where}, reasons)
 
 
 def _why_nowhere(needed: Requirement, workers: Mapping[str, Worker]) -> str:
@@ -155,29 +153,27 @@ class _Chooser:
 
 
 class _Loads:
-    """Units per worker, in all and per connector."""
+    """Units of one kind per worker, in all and per connector."""
 
     def __init__(self, workers: Mapping[str, Worker]) -> None:
         self.where: dict[Unit, str] = {}
         self.count = dict.fromkeys(workers, 0)
         self.capacity = {worker_id: max(1, worker.capacity) for worker_id, worker in workers.items()}
-        self.units: dict[str, dict[str, list[Unit]]] = {worker_id: defaultdict(list) for worker_id in workers}
+        self._siblings: dict[str, dict[str, int]] = {worker_id: {} for worker_id in workers}
 
     def add(self, unit: Unit, worker: str) -> None:
         self.where[unit] = worker
         self.count[worker] += 1
-        self.units[worker][unit.connector].append(unit)
+        siblings = self._siblings[worker]
+        siblings[unit.connector] = siblings.get(unit.connector, 0) + 1
 
     def take(self, unit: Unit) -> None:
         worker = self.where.pop(unit)
         self.count[worker] -= 1
-        siblings = self.units[worker][unit.connector]
-        siblings.remove(unit)
-        if not siblings:
-            del self.units[worker][unit.connector]
+        self._siblings[worker][unit.connector] -= 1
 
     def siblings(self, connector: str, worker: str) -> int:
-        return len(self.units[worker].get(connector, ()))
+        return self._siblings[worker].get(connector, 0)
 
     def least(self, unit: Unit, eligible: Iterable[str], other: _Loads, *, spread_first: bool) -> str:
         """The worker to take one more unit; of equal ones that with fewer units of the other kind."""
@@ -225,17 +221,14 @@ class _Givers:
 
     def __init__(self, load: _Loads, wanted: Mapping[Unit, Requirement], chooser: _Chooser, eligible: frozenset[str]) -> None:
         self._load = load
-        self._movable: dict[str, dict[str, list[Unit]]] = {}
-        self._heaps: dict[str, list[tuple[int, str]]] = {}
-        for worker in sorted(eligible):
-            movable: dict[str, list[Unit]] = {}
-            for connector, units in load.units[worker].items():
-                free = [unit for unit in units if chooser.eligible(wanted[unit]) >= eligible]
-                if free:
-                    movable[connector] = sorted(free)
-            self._movable[worker] = movable
-            self._heaps[worker] = [(-len(units), connector) for connector, units in sorted(movable.items())]
-            heapq.heapify(self._heaps[worker])
+        self._movable: dict[str, dict[str, list[Unit]]] = {worker: {} for worker in sorted(eligible)}
+        for unit, worker in sorted(load.where.items()):
+            if worker in eligible and chooser.eligible(wanted[unit]) >= eligible:
+                self._movable[worker].setdefault(unit.connector, []).append(unit)
+        self._heaps = {worker: [(-len(units), connector) for connector, units in movable.items()]
+                       for worker, movable in self._movable.items()}
+        for heap in self._heaps.values():
+            heapq.heapify(heap)
 
     def most_loaded(self, floor: float) -> str | None:
         """The worker with the most per capacity that has something to give, if it has more than ``floor``."""

@@ -78,10 +78,13 @@ class Table:
         self.slots: dict[str, dict[int, Slot]] = {}
         self.reports: dict[str, Report] = {}
         self.epoch = 0
+        #: Grows with each record.
+        self.version = 0
 
     def apply(self, key: bytes | None, value: bytes | None) -> str | None:
         """Fold one record in; returns the connector whose slots changed, if any. Unreadable records are left out."""
         name = (key or b"").decode(errors="replace")
+        self.version += 1
         try:
             if name.startswith(_MEMBER):
                 if value is None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.schema import DECIMAL, Type
 from worker.converters.avro_schema import AvroSettings, is_enum, is_union, null_last
-from worker.converters.avro_write import LENGTH, SHORT, long_bytes, sized, value_bytes
+from worker.converters.avro_write import LENGTH, PRESENT_LENGTH, SHORT, long_bytes, sized, value_bytes, zigzag_bytes
 from worker.converters.javatext import decimal_bytes, decimal_scale
 from worker.converters.json_text import INTEGER_BITS
 
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from connectors.schema import Schema
     from worker.converters.base import Encode
 
-_CLASSES: Final = {Type.STRING: "str", Type.BOOLEAN: "bool", Type.BYTES: "bytes", Type.FLOAT32: "float", Type.FLOAT64: "float",
-                   Type.ARRAY: "list", Type.MAP: "dict", Type.STRUCT: "dict"}
+#: Types whose values need their class checked; those of the others fail by themselves when they are encoded.
+_CLASSES: Final = {Type.INT8: "int", Type.INT16: "int", Type.INT32: "int", Type.INT64: "int", Type.BYTES: "bytes",
+                   Type.FLOAT32: "float", Type.FLOAT64: "float", Type.ARRAY: "list"}
 
 
 def compile_avro(schema: Schema | None, settings: AvroSettings, head: bytes) -> Encode:
@@ -42,13 +43,25 @@ class _Leave(Exception):
     """The value has to go the slow way."""
 
 
+def _leave() -> bytes:
+    raise _Leave
+
+
+def _int_bytes(n: int) -> bytes:
+    """As ``zigzag_bytes``, for 32 bits."""
+    if n < 0x100000000:
+        return zigzag_bytes(n)
+    raise _Leave
+
+
 class _Compiler:
     """Writes the source for one schema; names in it are bound in ``_names``."""
 
     def __init__(self, settings: AvroSettings) -> None:
         self._settings = settings
         self._names: dict[str, Any] = {
-            "LENGTH": LENGTH, "SHORT": SHORT, "long_bytes": long_bytes, "join": b"".join, "Leave": _Leave,
+            "LENGTH": LENGTH, "SHORT": SHORT, "long_bytes": long_bytes, "zigzag_bytes": zigzag_bytes,
+            "int_bytes": _int_bytes, "join": b"".join, "Leave": _Leave, "leave": _leave, "PRESENT_LENGTH": PRESENT_LENGTH,
             "double": struct.Struct("<d").pack, "single": struct.Struct("<f").pack}
         self._functions: list[str] = []
         self._count = 0
@@ -89,6 +102,8 @@ class _Compiler:
         if not schema.optional or is_union(schema):
             return self._present(schema, name, indent)
         null, present = (b"\x02", b"\x00") if null_last(schema) else (b"\x00", b"\x02")
+        if schema.type is Type.STRING and null == b"\x00" and not is_enum(schema, self._settings):
+            return self._optional_string(name, indent)
         lines, pieces = self._present(schema, name, indent + "    ")
         if not lines and len(pieces) == 1:
             return [], [f"({null!r} if {name} is None else {present!r} + {pieces[0]})"]
@@ -96,6 +111,14 @@ class _Compiler:
         joined = f"{present!r} + {pieces[0]}" if len(pieces) == 1 else f"join(({present!r}, {', '.join(pieces)},))"
         choice = [f"{indent}if {name} is None: {out} = {null!r}", f"{indent}else:", *lines, f"{indent}    {out} = {joined}"]
         return choice, [out]
+
+    def _optional_string(self, name: str, indent: str) -> tuple[list[str], list[str]]:
+        head, text = self._fresh("b"), self._fresh("t")
+        return [f"{indent}if {name} is None: {head}, {text} = b'\\0', b''",
+                f"{indent}else:",
+                f"{indent}    {text} = {name}.encode()",
+                f"{indent}    {head} = PRESENT_LENGTH[n] if (n := len({text})) < {len(LENGTH)} else b'\\2' + long_bytes(n)",
+                ], [head, text]
 
     def _present(self, schema: Schema, name: str, indent: str) -> tuple[list[str], list[str]]:
         kind = schema.type
@@ -123,22 +146,20 @@ class _Compiler:
         if kind is Type.BYTES:
             return [], [self._length(name), name]
         if kind is Type.BOOLEAN:
-            return [], [f"(b'\\1' if {name} else b'\\0')"]
+            return [], [f"(b'\\1' if {name} is True else b'\\0' if {name} is False else leave())"]
         if kind is Type.FLOAT64:
             return [], [f"double({name})"]
         if kind is Type.FLOAT32:
             return [], [f"single({name})"]
-        if kind is Type.INT64:
-            return [], [f"long_bytes({name})"]
-        limit = 1 << INTEGER_BITS[kind]
-        check = f"{indent}if not {-limit} <= {name} < {limit}: raise Leave"
-        if kind is Type.INT8:
-            return [check], [f"SHORT[{name} << 1 if {name} >= 0 else ~({name} << 1)]"]
-        return [check], [f"long_bytes({name})"]
+        # Zigzag of what fits into 64 bits; anything longer gives a number that is too large for the table.
+        fits = min(len(SHORT), 2 << INTEGER_BITS[kind])
+        longer = {Type.INT8: "leave()", Type.INT16: "(zigzag_bytes(n) if n < 0x10000 else leave())",
+                  Type.INT32: "int_bytes(n)"}.get(kind, "zigzag_bytes(n)")
+        return [], [f"(SHORT[n] if (n := {name} << 1 ^ {name} >> 63) < {fits} else {longer})"]
 
     @staticmethod
     def _length(name: str) -> str:
-        return f"(LENGTH[len({name})] if len({name}) < 8192 else long_bytes(len({name})))"
+        return f"(LENGTH[n] if (n := len({name})) < {len(LENGTH)} else long_bytes(n))"
 
     def _block(self, name: str, items: str) -> str:
         return f"({self._length(name)} + {items} + b'\\0' if {name} else b'\\0')"
@@ -147,9 +168,14 @@ class _Compiler:
         if not schema.fields:
             return [f"{indent}if {name}: raise Leave"], ["b''"]
         locals_ = [self._fresh("x") for _ in schema.fields]
-        names = self._bind("names", tuple(member.name for member in schema.fields))
-        lines = [f"{indent}if tuple({name}) != {names}: raise Leave",
-                 f"{indent}{', '.join(locals_)}, = {name}.values()"]
+        names = self._bind("names", frozenset(member.name for member in schema.fields))
+        fetched = list(zip(locals_, [repr(member.name) for member in schema.fields], strict=True))
+        lines = [f"{indent}if len({name}) == {len(locals_)}:",
+                 *[f"{indent}    {local} = {name}[{key}]" for local, key in fetched],
+                 f"{indent}elif {name}.keys() <= {names}:",
+                 f"{indent}    get = {name}.get",
+                 *[f"{indent}    {local} = get({key})" for local, key in fetched],
+                 f"{indent}else: raise Leave"]
         lines += [f"{indent}if {local} is None: {local} = {self._bind('default', member.schema.default)}"
                   for member, local in zip(schema.fields, locals_, strict=True) if member.schema.default is not None]
         checks = [check for member, local in zip(schema.fields, locals_, strict=True)
@@ -167,7 +193,9 @@ class _Compiler:
         """An expression that is true for values of the right class; empty where another step finds wrong ones."""
         if is_union(schema) or (schema.name == DECIMAL and schema.type is Type.BYTES) or is_enum(schema, self._settings):
             return ""
-        expression = f"type({name}) is {_CLASSES.get(schema.type, 'int')}"
+        if schema.type not in _CLASSES:
+            return ""
+        expression = f"type({name}) is {_CLASSES[schema.type]}"
         return f"({name} is None or {expression})" if schema.optional else expression
 
     def _item_function(self, schema: Schema) -> str:

@@ -32,8 +32,9 @@ _MAX_DEPTH: Final = 150
 #: Variable-length numbers by their low 14 bits: as the last two bytes, and as two bytes with more to come.
 SHORT: Final = tuple(bytes([n]) if n < 0x80 else bytes([n & 0x7F | 0x80, n >> 7]) for n in range(0x4000))
 LOW: Final = tuple(bytes([n & 0x7F | 0x80, n >> 7 | 0x80]) for n in range(0x4000))
-#: The length of a string or a block, for the first 8,192.
+#: The length of a string or a block, for the first 8,192; and with the mark of a union's second branch before it.
 LENGTH: Final = SHORT[::2]
+PRESENT_LENGTH: Final = tuple(b"\x02" + length for length in LENGTH)
 
 
 def long_bytes(value: int) -> bytes:
@@ -42,7 +43,11 @@ def long_bytes(value: int) -> bytes:
     Raises:
         OverflowError: it has more bits.
     """
-    n = value << 1 if value >= 0 else ~(value << 1)
+    return zigzag_bytes(value << 1 if value >= 0 else ~(value << 1))
+
+
+def zigzag_bytes(n: int) -> bytes:
+    """As ``long_bytes``, of the zigzag form."""
     if n < 0x4000:
         return SHORT[n]
     if n < 0x10000000:

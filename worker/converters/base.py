@@ -6,12 +6,13 @@ each record. Only ``prepare``, ``prepare_data`` and ``close`` may wait for I/O.
 """
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from connectors.errors import ConfigInvalid, Skippable
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, one_of
@@ -34,7 +35,7 @@ TYPE_OPTION: Final = ConfigKey(
 ENTRY_POINTS: Final = "millrace.converters"
 
 
-class Converter(Protocol):
+class Converter(ABC):
     """Turns keys or values into bytes and back. One instance serves one task and is used on its event loop only.
 
     Every method that converts raises ``Skippable`` for a record that can't be converted: the path in the record, the type it
@@ -44,6 +45,7 @@ class Converter(Protocol):
     #: The options it takes, without the ``key.converter.`` or ``value.converter.`` before them.
     config_def: ClassVar[ConfigDef]
 
+    @abstractmethod
     def __init__(self, config: Mapping[str, str], *, is_key: bool) -> None:
         """Configure it.
 
@@ -65,9 +67,9 @@ class Converter(Protocol):
         """
         del topic, schema
 
+    @abstractmethod
     def encoder(self, topic: str, schema: Schema | None) -> Encode:
         """The function that encodes values of ``schema`` for ``topic``; compiled once, then looked up. Does not block."""
-        raise NotImplementedError
 
     def from_connect(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
         """Encode one value. Does not block."""
@@ -77,29 +79,30 @@ class Converter(Protocol):
         """Do the I/O that ``to_connect`` needs for these bytes; raises as ``prepare`` does."""
         del topic, data
 
+    @abstractmethod
     def to_connect(self, topic: str, data: bytes | None) -> tuple[Schema | None, Any]:
         """Decode one value. Does not block."""
-        raise NotImplementedError
 
     async def close(self) -> None:
         """Release connections."""
 
 
-class HeaderConverter(Protocol):
+class HeaderConverter(ABC):
     """Turns header values into bytes and back; raises as ``Converter`` does. Never needs I/O."""
 
     config_def: ClassVar[ConfigDef]
 
+    @abstractmethod
     def __init__(self, config: Mapping[str, str], *, is_key: bool = False) -> None:
         """Configure it as a ``Converter``; ``is_key`` has no meaning."""
 
+    @abstractmethod
     def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: Any) -> bytes | None:
         """Encode the value of the header ``key``."""
-        raise NotImplementedError
 
+    @abstractmethod
     def to_connect_header(self, topic: str, key: str, data: bytes | None) -> tuple[Schema | None, Any]:
         """Decode the value of the header ``key``."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)

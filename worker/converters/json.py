@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-import orjson
+import msgspec
 
 from connectors.errors import Skippable
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, at_least, one_of
@@ -17,7 +17,6 @@ from worker.converters.json_text import JsonSettings
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_ENVELOPE: Final = {"schema", "payload"}
 _DECIMAL_NAME: Final = DECIMAL.encode()
 
 _GROUP_SCHEMAS: Final = "Schemas"
@@ -41,6 +40,16 @@ JSON_OPTIONS: Final = ConfigDef([
               doc="Write a field's default where its value is null. With false, null stays null.",
               default=True, importance=Importance.LOW, group=_GROUP_SERIALIZATION),
 ])
+
+
+class _Envelope(msgspec.Struct, forbid_unknown_fields=True):
+    """A message with its schema; both parts are left unparsed."""
+
+    schema: msgspec.Raw
+    payload: msgspec.Raw
+
+
+_split_envelope: Final = msgspec.json.Decoder(_Envelope).decode
 
 
 class JsonConverter(Converter, HeaderConverter):
@@ -76,13 +85,16 @@ class JsonConverter(Converter, HeaderConverter):
             return None, None
         if not self._envelope:
             return None, schemaless(parse(data))
-        message = parse(data, exact=_DECIMAL_NAME in data)
-        if not isinstance(message, dict) or message.keys() != _ENVELOPE:
+        try:
+            envelope = _split_envelope(data)
+        except msgspec.MsgspecError:
+            parse(data)  # says so if it is no JSON at all
             raise Skippable('JsonConverter with schemas.enable requires "schema" and "payload" fields and may not contain '
                             "additional fields. If you are trying to deserialize plain JSON data, set schemas.enable=false in "
-                            "your converter configuration.")
-        schema, read = self._reader(message["schema"])
-        return schema, read(message["payload"])
+                            "your converter configuration.") from None
+        description = bytes(envelope.schema)
+        schema, read = self._reader(description)
+        return schema, read(parse(bytes(envelope.payload), exact=_DECIMAL_NAME in description))
 
     def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: Any) -> bytes | None:
         """A header's value, written as any other value."""
@@ -94,13 +106,13 @@ class JsonConverter(Converter, HeaderConverter):
         del key
         return self.to_connect(topic, data)
 
-    def _reader(self, description: Any) -> tuple[Schema | None, Read]:
-        key = orjson.dumps(description, default=str)
-        entry = self._readers.get(key)
+    def _reader(self, description: bytes) -> tuple[Schema | None, Read]:
+        """The schema in the text ``description``, and what reads its values; looked up by the text itself."""
+        entry = self._readers.get(description)
         if entry is None:
-            schema = read_schema(description, replace_null=self._settings.replace_null)
+            schema = read_schema(parse(description, exact=_DECIMAL_NAME in description), replace_null=self._settings.replace_null)
             entry = (schema, reader(schema, replace_null=self._settings.replace_null))
             if len(self._readers) >= self._size:
                 self._readers.popitem(last=False)
-            self._readers[key] = entry
+            self._readers[description] = entry
         return entry

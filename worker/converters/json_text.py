@@ -49,7 +49,9 @@ class JsonSettings:
 
 def java_escapes(encoded: bytes) -> bytes:
     """Finished JSON with its characters escaped as Jackson 2.19 does it. Does nothing, fast, to what needs nothing."""
-    if b"\\u00" in encoded or 0xF0 in encoded or 0xF3 in encoded or 0xF4 in encoded or 0xF1 in encoded or 0xF2 in encoded:
+    # One byte is found far faster than four: these six look-ups cost a tenth of the expression's pass.
+    if (0xF0 in encoded or 0xF3 in encoded or 0xF4 in encoded or 0xF1 in encoded or 0xF2 in encoded
+            or (_BACKSLASH in encoded and b"\\u00" in encoded)):
         return _DIFFERENT.sub(_escape_bytes, encoded)
     return encoded
 

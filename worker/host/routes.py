@@ -139,8 +139,8 @@ class Route:
         self._producer.check()
         times: Iterable[int | None] = repeat(None) if timestamps is None else timestamps
         heads: Iterable[Headers] = repeat(NO_HEADERS) if headers is None else headers
-        if keys is None and partitions is None:
-            return self._append_sticky(unit, values, times, heads)
+        if partitions is None and (keys is None or len(self.writers) == 1):
+            return self._append_to_one(unit, values, keys or repeat(None), times, heads)
         refused: list[tuple[int, Exception]] = []
         writers = self.writers
         count = len(writers)
@@ -185,14 +185,15 @@ class Route:
         return [target if chosen is None else chosen if chosen >= 0 else count + abs(chosen)
                 for target, chosen in zip(hashed, partitions, strict=True)]
 
-    def _append_sticky(self, unit: Unit, values: Sequence[bytes | None], timestamps: Iterable[int | None],
-                       headers: Iterable[Headers]) -> list[tuple[int, Exception]]:
+    def _append_to_one(self, unit: Unit, values: Sequence[bytes | None], keys: Iterable[bytes | None],
+                       timestamps: Iterable[int | None], headers: Iterable[Headers]) -> list[tuple[int, Exception]]:
+        """All to one partition, and to another one when its batch is full. The hot path: nothing is looked up per record."""
         refused: list[tuple[int, Exception]] = []
         touched: set[Chunk] = set()
         chunk = self.writers[self._sticky].chunk
         append, count = (chunk.append, chunk.count) if chunk is not None else (None, 0)
-        for index, (value, timestamp, head) in enumerate(zip(values, timestamps, headers, strict=False)):
-            if append is not None and append(count, timestamp, None, value, head) is not None:
+        for index, (value, key, timestamp, head) in enumerate(zip(values, keys, timestamps, headers, strict=False)):
+            if append is not None and append(count, timestamp, key, value, head) is not None:
                 count += 1
                 continue
             if chunk is not None:
@@ -201,9 +202,9 @@ class Route:
                     chunk.count = count
                 self.writers[self._sticky].roll()
                 self._move()
-            placed = self._place(self.writers[self._sticky], timestamp, None, value, head)
+            placed = self._place(self.writers[self._sticky], timestamp, key, value, head)
             if placed is None:
-                refused.append((index, self._too_large(None, value)))
+                refused.append((index, self._too_large(key, value)))
                 chunk = self.writers[self._sticky].chunk
             else:
                 touched.add(placed)

@@ -1,4 +1,5 @@
 """Runs the Java side of the vectors: compiles it once, then asks it line by line."""
+
 from __future__ import annotations
 
 import json
@@ -20,12 +21,39 @@ class JavaConverters:
 
     @classmethod
     def compiled(cls, home: Path, classpath: str, folder: Path, *, release: int) -> JavaConverters:
-        subprocess.run([home / "bin" / "javac", "--release", str(release), "-nowarn", "-cp", classpath, "-d", folder,
-                        *sorted(SOURCES.glob("*.java"))], check=True, capture_output=True, text=True)
+        subprocess.run(
+            [
+                home / "bin" / "javac",
+                "--release",
+                str(release),
+                "-nowarn",
+                "-cp",
+                classpath,
+                "-d",
+                folder,
+                *sorted(SOURCES.glob("*.java")),
+            ],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
         return cls(home, f"{folder}{os.pathsep}{classpath}")
 
     def ask(self, requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
         text = "".join(json.dumps(request) + "\n" for request in requests)
-        done = subprocess.run([self.home / "bin" / "java", "-Duser.timezone=UTC", "-XX:TieredStopAtLevel=1", "-Xmx256m", "-cp", self.classpath, "ConverterVectors"],
-                              input=text, check=True, capture_output=True, encoding="utf-8")
+        done = subprocess.run(
+            [
+                self.home / "bin" / "java",
+                "-Duser.timezone=UTC",
+                "-XX:TieredStopAtLevel=1",
+                "-Xmx256m",
+                "-cp",
+                self.classpath,
+                "ConverterVectors",
+            ],
+            input=text,
+            check=True,
+            capture_output=True,
+            encoding="utf-8",
+        )
         return [json.loads(line) for line in done.stdout.rstrip("\n").split("\n")]

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.conformance.converters import cases
+from tests.conformance.converters import cases, cases_avro, cases_text
 from tests.conformance.converters.java_runner import JavaConverters
 
 VECTORS = Path(__file__).parent / "vectors"
@@ -37,9 +37,9 @@ def main() -> None:
             "json_read": answered(cases.json_read_cases(written)),
             "numbers": answered(cases.number_cases()),
             "murmur2": answered(cases.murmur_cases()),
-            "text": answered(cases.text_cases()),
-            "header_read": answered(cases.header_read_cases()),
-            "avro": answered(cases.avro_cases()),
+            "text": answered(cases_text.text_cases()),
+            "header_read": answered(cases_text.header_read_cases()),
+            "avro": answered(cases_avro.avro_cases()),
         }
     VECTORS.mkdir(exist_ok=True)
     for name, vectors in sets.items():

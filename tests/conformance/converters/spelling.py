@@ -1,9 +1,10 @@
 """How schemas and values are spelled in the vectors, so that Python and Java build the same ones.
 
 A schema is an object: ``type`` (JsonConverter's name), ``optional``, ``name``, ``version``, ``doc``, ``parameters`` (pairs),
-``fields`` (pairs of name and schema), ``keys``, ``values``, ``default`` (a value). A value is spelled by its schema: integers as
-numbers, floats as the hexadecimal digits of their bits, bytes in Base64, decimals as [unscaled digits, scale], maps as pairs, structs as objects
-with only the fields that are set. Without a schema it is a pair of kind (int, float, bool, str, bytes, list, dict, decimal) and content.
+``fields`` (pairs of name and schema), ``keys``, ``values``, ``default`` (a value). A value is spelled by its schema: integers
+as numbers, floats as the hexadecimal digits of their bits, bytes in Base64, decimals as [unscaled digits, scale], maps as
+pairs, structs as objects with only the fields that are set. Without a schema it is a pair of kind (int, float, bool, str,
+bytes, list, dict, decimal) and content.
 """
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,7 +20,6 @@ from compose.local.artifacts import Artifact, load_manifest
 from compose.local.errors import StackError
 from compose.local.resolver import Resolver
 from connectors.errors import Skippable
-from connectors.schema import Schema
 from tests.conformance.converters.java_runner import JavaConverters
 from tests.conformance.converters.spelling import double_of, float_of, schema_of, value_of
 from worker.converters.avro_compile import compile_avro
@@ -33,19 +32,24 @@ from worker.converters.json import JsonConverter
 from worker.converters.json_text import JsonSettings, schema_text, value_text
 from worker.converters.partitioner import murmur2, positive_hashes
 
+if TYPE_CHECKING:
+    from connectors.schema import Schema
+
 Case = dict[str, Any]
 VECTORS = Path(__file__).parent / "vectors"
 #: Java prints what these values hold only in part: a time of day for a date before 1970-01-02 (a bug of Values.append), the
 #: Julian calendar before 1582 (java.util.Date).
 OLD_DATES = re.compile(r'"name": "org\.apache\.kafka\.connect\.data\.(Date|Timestamp)"')
 DESCRIBE = JsonConverter({"replace.null.with.default": "false"})
+HEADERS = create_header_converter("SimpleHeaderConverter", {})
 NEWEST_ALGORITHM = 19  # the JDK whose Double.toString prints the shortest digits
 AVRO_JARS = (
     Artifact("io.apicurio:apicurio-registry-utils-converter:2.6.13.Final",
              "95392390745e31941e3f8e3565f883a2c31b9fd1d38eb0e22aac7721dd73508a", 74377, frozenset()),
     Artifact("io.apicurio:apicurio-registry-serdes-avro-serde:2.6.13.Final",
              "71e2a474b6ef82b94d161eed801bc6570a31b324e6872e7c19e09c3b10bc3ad1", 30798, frozenset()),
-    Artifact("org.apache.avro:avro:1.12.0", "1f5fbfff9b7427d6832cc3031a3c81413d3e21d9e2551847d9231c28493f9492", 713436, frozenset()),
+    Artifact("org.apache.avro:avro:1.12.0",
+             "1f5fbfff9b7427d6832cc3031a3c81413d3e21d9e2551847d9231c28493f9492", 713436, frozenset()),
 )
 
 
@@ -68,7 +72,7 @@ def written(case: Case) -> Case:
     name = {"json": "JsonConverter", "string": "StringConverter", "bytearray": "ByteArrayConverter"}.get(case["op"])
     try:
         if name is None:
-            return encoded(create_header_converter("SimpleHeaderConverter", {}).from_connect_header("topic", "h", schema, value))
+            return encoded(HEADERS.from_connect_header("topic", "h", schema, value))
         return encoded(create_converter(name, case.get("config", {}), False).from_connect("topic", schema, value))
     except Skippable:
         return {"error": "Skippable"}
@@ -165,7 +169,7 @@ def test_header_texts_are_parsed_as_java_parses_them() -> None:
     for case in load("header_read"):
         if decoded(case["data"]) in (b"null", b"{}"):
             continue  # Java's answer holds no schema to describe it with
-        schema, value = create_header_converter("SimpleHeaderConverter", {}).to_connect_header("topic", "h", decoded(case["data"]))
+        schema, value = HEADERS.to_connect_header("topic", "h", decoded(case["data"]))
         ours = encoded(described(schema, value))
         if comparable(decoded(ours["bytes"])) != comparable(decoded(case["java"].get("bytes"))):
             different.append(shown(case, ours))

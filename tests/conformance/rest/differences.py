@@ -5,6 +5,7 @@ A difference says what the answer is instead, so that it is tested like everythi
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -96,6 +97,18 @@ DIFFERENCES: Mapping[str, Difference] = {
         "A client property that can't be parsed is an error of that property, not of the whole request.", 200),
 }
 
+#: What holds for all answers, or can't be shown by a story on a healthy cluster.
+GENERAL = {
+    "the content type of errors": "It is always application/json; Kafka Connect names none where no resource was asked for.",
+    "405": "It has the Allow header that RFC 9110 asks for.",
+    "while a worker starts": "All but /health, /metrics and /admin answers 503 with Retry-After until the worker has "
+                             "read the cluster's state; Kafka Connect answers from an incomplete one.",
+    "no known leader": "409 with the text of every other conflict, which clients know to retry on.",
+    "unforeseen errors": "500 names the kind of error; its text, which may quote a configuration, is in the worker's log only.",
+    "large bodies": "Beyond rest.request.max.bytes they are refused with 413.",
+    "connector-plugins": "A connector is listed under its Java name and under its Python path; either can be configured.",
+}
+
 #: Options whose declaration differs: name -> attribute -> (Kafka Connect's, Millrace's), with the reason.
 OPTIONS: Mapping[str, tuple[str, Mapping[str, tuple[Any, Any]]]] = {
     "errors.retry.timeout": (_RETRY, {"default_value": ("0", None), "value": ("0", None)}),
@@ -143,10 +156,15 @@ def _with_our_options(golden: Any) -> Any:
 
 
 def page() -> str:
-    """The table as Markdown, by reason."""
+    """The table as Markdown, by reason; ``docs/connect-compatibility.md`` holds it word for word."""
     by_reason: dict[str, list[str]] = {}
     for name, difference in DIFFERENCES.items():
         by_reason.setdefault(difference.why, []).append(name)
     rows = [f"| {', '.join(f'`{name}`' for name in names)} | {why} |" for why, names in by_reason.items()]
+    rows += [f"| {what} | {why} |" for what, why in GENERAL.items()]
     rows += [f"| option `{option}` | {why} |" for option, (why, _) in OPTIONS.items()]
     return "\n".join(["| conformance step | how and why Millrace answers otherwise |", "|---|---|", *rows]) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

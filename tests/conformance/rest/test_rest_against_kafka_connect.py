@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +17,7 @@ from .scenario import FORWARDED, STEPS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+COMPATIBILITY = Path(__file__).parents[3] / "docs" / "connect-compatibility.md"
 NAMES = [step.name for step in (*STEPS, *FORWARDED)]
 
 
@@ -47,3 +49,9 @@ def test_the_scenario_and_the_tables_fit_together(golden: dict[str, Any]) -> Non
     assert set(golden) == set(NAMES)
     assert set(DIFFERENCES) <= set(NAMES)
     assert all(f"`{name}`" in page() for name in DIFFERENCES)
+
+
+@pytest.mark.skipif(not COMPATIBILITY.is_file(), reason="docs/connect-compatibility.md has not been written yet")
+def test_the_compatibility_page_has_the_table() -> None:
+    assert page() in COMPATIBILITY.read_text(encoding="utf-8"), (
+        "put what `python -m tests.conformance.rest.differences` prints into docs/connect-compatibility.md")

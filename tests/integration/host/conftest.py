@@ -99,6 +99,7 @@ class Control:
         await self.process.wait()
         self.process = None
         await self.stop_host()
+        self.events = [event for event in self.events if not isinstance(event, Stats)]
 
     async def ask(self, message: Message, deadline_s: float = 20) -> Any:
         assert self.peer is not None

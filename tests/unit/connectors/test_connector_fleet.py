@@ -43,9 +43,9 @@ def test_every_folder_reads_the_same(name: str) -> None:
 def test_no_connector_knows_the_worker_or_another_connector(name: str) -> None:
     folder = ROOT / OURS[name].__module__.rpartition(".")[0].replace(".", "/")
     allowed = {"api", "errors", "options", "schema", "formats", folder.name}
+    imports = re.compile(r"^\s*(?:from|import) (worker|connectors|offsets|compose)(?:\.(\w+))?", re.MULTILINE)
     for path in folder.rglob("*.py"):
-        for package, module in re.findall(r"^\s*(?:from|import) (worker|connectors|offsets|compose)(?:\.(\w+))?", path.read_text(),
-                                          re.MULTILINE):
+        for package, module in imports.findall(path.read_text()):
             assert package == "connectors", f"{path} imports {package}"
             assert module in allowed | {""}, f"{path} imports connectors.{module}"
 

@@ -85,7 +85,6 @@ def test_labels_are_kept_to(connectors: dict[str, int], zones: list[str], needs:
             wanted[unit] = frozenset({("zone", needs[number])})
     previous = dict.fromkeys(wanted, "w0:1")
     placement = place(wanted, workers, previous, rebalance=rebalance)
-    assert placement.reasons.keys() == wanted.keys()
     for unit, needed in wanted.items():
         zone = dict(needed).get("zone")
         if zone is None:

@@ -17,7 +17,7 @@ _KEYS = (Type.INT8, Type.INT16, Type.INT32, Type.INT64, Type.STRING, Type.BOOLEA
 
 
 def _scalar(draw: st.DrawFn, *, optional: bool) -> Schema:
-    kind = draw(st.sampled_from([*Type][:9] + ["decimal", "date", "time", "timestamp"]))
+    kind = draw(st.sampled_from([*[*Type][:9], "decimal", "date", "time", "timestamp"]))
     match kind:
         case "decimal":
             return decimal(draw(st.integers(0, 6)), optional=optional)
@@ -49,7 +49,8 @@ def schemas(draw: st.DrawFn, depth: int = 3, *, named: bool = False) -> Schema:
         if kind == "struct":
             members = draw(st.lists(NAMES, max_size=5, unique=True))
             own = name()
-            return Schema(Type.STRUCT, optional=optional, name=own, fields=tuple(Field(each, one(left - 1)) for each in members))
+            fields = tuple(Field(each, one(left - 1)) for each in members)
+            return Schema(Type.STRUCT, optional=optional, name=own, fields=fields)
         return _scalar(draw, optional=optional)
 
     return one(depth)

@@ -143,8 +143,8 @@ def test_two_types_of_one_name_are_refused() -> None:
         avro_text(struct(None, {"a": struct(None, {"x": INT32})}), SETTINGS)
 
 
-@pytest.mark.parametrize(("name", "scrubbed"), [("abc+-.*_", "abc_2B____"), ("abc def", "abc_def"), ("0abc", "x0abc"), ("_a", "_a"),
-                                                ("a~b", "a_7Eb")])
+@pytest.mark.parametrize(("name", "scrubbed"), [
+    ("abc+-.*_", "abc_2B____"), ("abc def", "abc_def"), ("0abc", "x0abc"), ("_a", "_a"), ("a~b", "a_7Eb")])
 def test_names_are_scrubbed_as_in_java(name: str, scrubbed: str) -> None:
     schema = struct("R", {name: INT8})
     if scrubbed != name:

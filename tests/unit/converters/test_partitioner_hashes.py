@@ -10,7 +10,8 @@ from worker.converters.partitioner import murmur2, partition, partitions, positi
 
 # From Kafka's own UtilsTest, as Java's signed numbers.
 KNOWN = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536,
-         b"a-little-bit-longer-string": -1486304829, b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971, b"abc": 479470107}
+         b"a-little-bit-longer-string": -1486304829, b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
+         b"abc": 479470107}
 
 
 @pytest.mark.parametrize(("key", "expected"), KNOWN.items())

@@ -1,0 +1,135 @@
+"""What converting one record costs, in microseconds of CPU: ``python -m tests.bench.converters``.
+
+Each figure is the best of several rounds of process CPU time, so that other programs on the machine disturb it little.
+"""
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import fastavro
+from aiokafka.partitioner import murmur2 as aiokafka_murmur2
+
+from connectors.schema import (
+    BOOLEAN,
+    FLOAT64,
+    INT16,
+    INT32,
+    INT64,
+    OPTIONAL_INT64,
+    OPTIONAL_STRING,
+    STRING,
+    Schema,
+    Type,
+    struct,
+    timestamp,
+)
+from tests.bench._common import environment
+from worker.converters.avro_compile import compile_avro
+from worker.converters.avro_read import without_logical_types
+from worker.converters.avro_schema import AvroSettings, avro_text
+from worker.converters.json import JsonConverter
+from worker.converters.partitioner import murmur2, partitions
+from worker.converters.string import StringConverter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROUNDS = 9
+ROW = struct("shop.Customer", {
+    "id": INT64, "quantity": INT32, "name": STRING, "mail": STRING, "price": FLOAT64, "active": BOOLEAN, "note": OPTIONAL_STRING,
+    "created": timestamp(), "city": STRING, "level": INT16})
+VALUE: dict[str, Any] = {
+    "id": 123456789012, "quantity": 42, "name": "customer name here", "mail": "first.last@example.com", "price": 12.5,
+    "active": True, "note": None, "created": 1732180000000, "city": "Zürich", "level": 7}
+_STATE = Schema(Type.STRUCT, optional=True, name="shop.Customer.Value", fields=ROW.fields)
+ENVELOPE = struct("shop.Customer.Envelope", {
+    "before": _STATE, "after": _STATE,
+    "source": struct("source", {"version": STRING, "connector": STRING, "name": STRING, "ts_ms": INT64, "db": STRING,
+                                "table": OPTIONAL_STRING, "file": STRING, "pos": INT64, "row": INT32}),
+    "op": STRING, "ts_ms": OPTIONAL_INT64})
+CHANGE: dict[str, Any] = {
+    "before": {**VALUE, "quantity": 41}, "after": VALUE,
+    "source": {"version": "1.0", "connector": "mysql", "name": "shop", "ts_ms": 1732180000123, "db": "shop", "table": "customer",
+               "file": "binlog.000042", "pos": 123456, "row": 0},
+    "op": "u", "ts_ms": 1732180000456}
+LINE = "a line of a log file, as FileStreamSource would send it. " * 4
+
+
+def cost(action: Callable[[], object], per_call: int = 1) -> float:
+    """Microseconds of CPU that one unit of ``action`` takes."""
+    count = 1
+    while True:
+        started = time.process_time()
+        for _ in range(count):
+            action()
+        spent = time.process_time() - started
+        if spent > 0.02:
+            break
+        count *= 4
+    best = spent
+    for _ in range(ROUNDS):
+        started = time.process_time()
+        for _ in range(count):
+            action()
+        best = min(best, time.process_time() - started)
+    return best / count / per_call * 1e6
+
+
+def main() -> int:
+    """Measure and print."""
+    def show(text: str, figure: float, note: str = "") -> None:
+        sys.stdout.write(f"{text:<62}{figure:7.3f} us{'  ' + note if note else ''}\n")
+
+    sys.stdout.write(f"{environment()}\n")
+    plain, full = JsonConverter({"schemas.enable": "false"}), JsonConverter({"schemas.enable": "true"})
+    text = StringConverter({}).encoder("t", STRING)
+    show(f"String: text of {len(LINE)} bytes", cost(lambda: text(LINE)))
+    any_plain, string_full = plain.encoder("t", None), full.encoder("t", STRING)
+    show("JSON: schemaless text", cost(lambda: any_plain(LINE)))
+    show("JSON: text with schema", cost(lambda: string_full(LINE)))
+    show("JSON: schemaless dict of 10", cost(lambda: any_plain(VALUE)))
+    for name, converter in (("schemas.enable=false", plain), ("schemas.enable=true", full)):
+        encode, encode_change = converter.encoder("t", ROW), converter.encoder("t", ENVELOPE)
+        show(f"JSON: struct of 10, {name}", cost(lambda encode=encode: encode(VALUE)))  # type: ignore[misc]
+        show(f"JSON: change envelope, {name}", cost(lambda encode=encode_change: encode(CHANGE)))  # type: ignore[misc]
+    read = full.from_connect("t", ROW, VALUE)
+    show("JSON: struct of 10 with schema, read", cost(lambda: full.to_connect("t", read)))
+    _avro(show, "struct of 10", ROW, VALUE)
+    _avro(show, "change envelope", ENVELOPE, CHANGE)
+    keys = [os.urandom(16) for _ in range(500)]
+    show("murmur2: 16-byte keys, batch of 500", cost(lambda: partitions(keys, 12), 500))
+    few = keys[:16]
+    show("murmur2: 16-byte keys, batch of 16", cost(lambda: partitions(few, 12), 16))
+    mixed = [b'{"id":%d}' % (7 ** (number % 17)) for number in range(500)]
+    show("murmur2: JSON keys of mixed lengths, batch of 500", cost(lambda: partitions(mixed, 12), 500))
+    key = keys[0]
+    show("murmur2: one 16-byte key", cost(lambda: murmur2(key)))
+    show("murmur2: one 16-byte key, aiokafka", cost(lambda: aiokafka_murmur2(key)))
+    return 0
+
+
+def _avro(show: Callable[..., None], what: str, schema: Schema, value: dict[str, Any]) -> None:
+    settings = AvroSettings()
+    encode = compile_avro(schema, settings, b"\x00\x00\x00\x00\x01")
+    parsed: Any = fastavro.parse_schema(without_logical_types(json.loads(avro_text(schema, settings))))
+
+    def by_fastavro() -> bytes:
+        out = io.BytesIO()
+        out.write(b"\x00\x00\x00\x00\x01")
+        fastavro.schemaless_writer(out, parsed, value)
+        return out.getvalue()
+
+    if encode(value) != by_fastavro():
+        raise AssertionError("the generated encoder and fastavro do not agree")
+    ours, theirs = cost(lambda: encode(value)), cost(by_fastavro)
+    show(f"Avro: {what}", ours)
+    show(f"Avro: {what}, fastavro", theirs, f"{theirs / ours:.1f} x")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

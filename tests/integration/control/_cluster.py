@@ -1,0 +1,50 @@
+"""What the cluster tests share."""
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from compose.local.worker import MillraceWorker
+
+
+def wait_for(condition: Callable[[], bool], what: str, deadline_s: float = 30.0) -> None:
+    """Look until it holds; a worker that refuses connections counts as not yet."""
+    end = time.monotonic() + deadline_s
+    while True:
+        try:
+            if condition():
+                return
+        except (OSError, KeyError):
+            pass
+        assert time.monotonic() < end, f"{what}: not within {deadline_s} s"
+        time.sleep(0.02)
+
+
+def file_source(source: Path, topic: str) -> dict[str, object]:
+    """A connector that follows a file."""
+    return {"connector.class": "org.apache.kafka.connect.file.FileStreamSourceConnector", "tasks.max": "1",
+            "file": str(source), "topic": topic}
+
+
+def datagen(topic: str, tasks: int, **more: object) -> dict[str, object]:
+    """A connector that makes a few records a second."""
+    return {"connector.class": "datagen", "tasks.max": str(tasks), "topic": topic, "partitions": str(tasks), "rate": "20",
+            **more}
+
+
+def owners(worker: MillraceWorker, names: Sequence[str]) -> dict[str, list[str]]:
+    """Connector -> the workers of its tasks."""
+    return {name: [task["worker_id"] for task in worker.request("GET", f"/connectors/{name}/status")[1]["tasks"]]
+            for name in names}
+
+
+def all_running(worker: MillraceWorker, names: Sequence[str], tasks: int = 1) -> bool:
+    """Whether all connectors and their tasks are RUNNING."""
+    return all(worker.states(name) == ("RUNNING", ["RUNNING"] * tasks) for name in names)
+
+
+def members(worker: MillraceWorker) -> int:
+    """How many workers the cluster has as this one sees it."""
+    metrics = worker.request("GET", "/metrics")[1]
+    return next(int(float(line.split()[1])) for line in metrics.splitlines() if line.startswith("millrace_worker_members "))

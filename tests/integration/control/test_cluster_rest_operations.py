@@ -1,0 +1,178 @@
+"""A cluster of two workers, driven by REST: what clients of Kafka Connect do, through leader and follower."""
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from compose.local.worker import MillraceWorker
+from tests.integration.control._cluster import all_running, datagen, file_source, members, owners, wait_for
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The cluster."""
+
+    leader: MillraceWorker
+    follower: MillraceWorker
+    source: Path
+    group: str
+
+    def topic(self, name: str) -> str:
+        return f"{self.group}-{name}"
+
+
+@pytest.fixture(scope="module")
+def pair(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    folder = tmp_path_factory.mktemp("pair")
+    group = f"pair-{secrets.token_hex(4)}"
+    source = folder / "lines.txt"
+    source.write_text("".join(f"{number}\n" for number in range(100)))
+    workers = [MillraceWorker(state_dir=folder / name, bootstrap=bootstrap, group=group, processes=1,
+                              properties={"offset.flush.interval.ms": "200"}) for name in "ab"]
+    try:
+        for worker in workers:
+            worker.start()
+        wait_for(lambda: members(workers[0]) == 2, "two members")
+        yield Pair(workers[0], workers[1], source, group)
+    finally:
+        for worker in workers:
+            worker.kill()
+
+
+def test_created_at_the_follower_it_has_a_status_at_once_and_runs(pair: Pair) -> None:
+    status, body = pair.follower.request("POST", "/connectors", {
+        "name": "made", "config": file_source(pair.source, pair.topic("made"))})
+    assert (status, body["name"], body["type"], body["tasks"]) == (201, "made", "source", [])
+    for worker in (pair.follower, pair.leader):
+        status, body = worker.request("GET", "/connectors/made/status")
+        assert status == 200
+        assert body["connector"]["state"] in ("UNASSIGNED", "RUNNING")
+    pair.follower.wait_running("made", 1)
+    assert pair.follower.request("POST", "/connectors", {"name": "made", "config": file_source(pair.source, "t")}) == (
+        409, {"error_code": 409, "message": "Connector made already exists"})
+    assert pair.follower.request("GET", "/connectors/made/tasks")[1][0]["id"] == {"connector": "made", "task": 0}
+    wait_for(lambda: pair.leader.request("GET", "/connectors/made/topics")[1] == {"made": {"topics": [pair.topic("made")]}},
+             "the topic is known")
+    assert pair.follower.request("DELETE", "/connectors/made")[0] == 204
+    assert "made" not in pair.follower.request("GET", "/connectors")[1]
+    assert pair.follower.request("GET", "/connectors/made") == (404, {"error_code": 404, "message": "Connector made not found"})
+
+
+def test_adding_changing_and_deleting_moves_and_restarts_nobody_else(pair: Pair) -> None:
+    names = [f"steady{number}" for number in range(4)]
+    for name in names:
+        pair.leader.create(name, datagen(pair.topic(name), 1))
+    wait_for(lambda: all_running(pair.leader, names), "all run")
+    before = owners(pair.leader, names)
+    assert {worker for each in before.values() for worker in each} == {pair.leader.worker_id, pair.follower.worker_id}
+    polled = {name: _polled(pair, name) for name in names}
+    pair.leader.create("passing", datagen(pair.topic("passing"), 3))
+    wait_for(lambda: all_running(pair.leader, ["passing"], 3), "passing runs")
+    pair.leader.create("passing", datagen(pair.topic("passing"), 2))
+    wait_for(lambda: all_running(pair.leader, ["passing"], 2), "passing runs with two tasks")
+    assert pair.leader.request("DELETE", "/connectors/passing")[0] == 204
+    wait_for(lambda: all(_polled(pair, name) > polled[name] for name in names), "the others go on")
+    assert owners(pair.leader, names) == before
+    for name in names:
+        pair.leader.request("DELETE", f"/connectors/{name}")
+
+
+def _polled(pair: Pair, name: str) -> float:
+    """Records read by the connector's task since its start: a restart would begin again from 0."""
+    for worker in (pair.leader, pair.follower):
+        for line in worker.request("GET", "/metrics")[1].splitlines():
+            if line.startswith(f'kafka_connect_source_task_source_record_poll_total{{connector="{name}"'):
+                return float(line.split()[1])
+    return 0.0
+
+
+def test_pause_resume_stop_and_restart(pair: Pair) -> None:
+    worker = pair.follower
+    worker.create("steered", file_source(pair.source, pair.topic("steered")))
+    worker.wait_running("steered", 1)
+    for action, status, state in (("pause", 202, ("PAUSED", ["PAUSED"])), ("resume", 202, ("RUNNING", ["RUNNING"])),
+                                  ("stop", 204, ("STOPPED", [])), ("resume", 202, ("RUNNING", ["RUNNING"]))):
+        assert worker.request("PUT", f"/connectors/steered/{action}")[0] == status
+        wait_for(lambda state=state: worker.states("steered") == state, f"{action} leads to {state}")  # type: ignore[misc]
+    for side in (pair.leader, pair.follower):
+        assert side.request("POST", "/connectors/steered/restart")[0] == 204
+        assert side.request("POST", "/connectors/steered/tasks/0/restart")[0] == 204
+        status, body = side.request("POST", "/connectors/steered/restart?includeTasks=true")
+        assert (status, body["connector"]["state"], body["tasks"][0]["state"]) == (202, "RESTARTING", "RESTARTING")
+        side.wait_running("steered", 1)
+    assert worker.request("POST", "/connectors/steered/tasks/7/restart")[0] == 404
+    assert worker.request("PUT", "/connectors/nobody/pause")[0] == 404
+    worker.request("DELETE", "/connectors/steered")
+
+
+def test_initial_states(pair: Pair) -> None:
+    for state, expected in (("PAUSED", "PAUSED"), ("STOPPED", "STOPPED"), ("RUNNING", "RUNNING")):
+        name = f"begins-{state}"
+        assert pair.leader.request("POST", "/connectors", {
+            "name": name, "config": file_source(pair.source, pair.topic(name)), "initial_state": state})[0] == 201
+        wait_for(lambda name=name, expected=expected: pair.leader.states(name)[0] == expected, name)  # type: ignore[misc]
+        pair.leader.request("DELETE", f"/connectors/{name}")
+
+
+def test_offsets_can_be_read_changed_and_reset(pair: Pair) -> None:
+    worker, path = pair.follower, "/connectors/positions/offsets"
+    worker.create("positions", file_source(pair.source, pair.topic("positions")))
+    partition, end = {"filename": str(pair.source)}, pair.source.stat().st_size
+    wait_for(lambda: worker.request("GET", path)[1]["offsets"] == [{"partition": partition, "offset": {"position": end}}],
+             "the end is saved")
+    change = {"offsets": [{"partition": partition, "offset": {"position": 10}}]}
+    status, body = worker.request("PATCH", path, change)
+    assert (status, body["message"][:36]) == (400, "Connectors must be in the STOPPED st")
+    worker.request("PUT", "/connectors/positions/stop")
+    assert worker.request("PATCH", path, change)[0] == 200
+    assert worker.request("GET", path)[1]["offsets"] == [{"partition": partition, "offset": {"position": 10}}]
+    assert worker.request("DELETE", path)[0] == 200
+    assert worker.request("GET", path)[1] == {"offsets": []}
+    worker.request("PUT", "/connectors/positions/resume")
+    wait_for(lambda: worker.request("GET", path)[1]["offsets"] == [{"partition": partition, "offset": {"position": end}}],
+             "it reads from the beginning")
+    worker.request("DELETE", "/connectors/positions")
+
+
+def test_an_invalid_configuration_is_refused_with_kafkas_text(pair: Pair) -> None:
+    status, body = pair.follower.request("POST", "/connectors", {
+        "name": "bad", "config": {"connector.class": "FileStreamSource", "topic": "t", "tasks.max": "0"}})
+    assert status == 400
+    assert body["message"].startswith("Connector configuration is invalid and contains the following 1 error(s):\n")
+    assert "tasks.max" in body["message"]
+    assert body["message"].endswith("\nYou can also find the above list of errors at the endpoint "
+                                    "`/connector-plugins/{connectorType}/config/validate`")
+    assert pair.follower.request("GET", "/connectors/bad")[0] == 404
+
+
+def test_levels_with_cluster_scope_reach_every_worker(pair: Pair) -> None:
+    assert pair.follower.request("PUT", "/admin/loggers/a.logger.of.tests?scope=cluster", {"level": "WARN"}) == (204, None)
+    for worker in (pair.leader, pair.follower):
+        wait_for(lambda worker=worker: worker.request(  # type: ignore[misc]
+            "GET", "/admin/loggers/a.logger.of.tests")[1].get("level") == "WARN", "the level is set")
+
+
+def test_explain_names_place_and_reason(pair: Pair) -> None:
+    pair.leader.create("nowhere", {**datagen(pair.topic("nowhere"), 1), "millrace.labels": "zone=moon"})
+    status, body = pair.follower.request("GET", "/connectors/nowhere/explain")
+    assert status == 200
+    assert body["connector"]["worker_id"] is None
+    assert "zone=moon" in body["connector"]["why_not_running"]
+    assert body["leader"] == pair.leader.worker_id
+    pair.leader.request("DELETE", "/connectors/nowhere")
+
+
+def test_root_health_and_plugins(pair: Pair) -> None:
+    status, root = pair.follower.request("GET", "/")
+    assert status == 200
+    assert len(root["kafka_cluster_id"]) == 22
+    wait_for(lambda: pair.follower.request("GET", "/health")[1].get("status") == "healthy", "healthy")
+    classes = [plugin["class"] for plugin in pair.follower.request("GET", "/connector-plugins")[1]]
+    assert "org.apache.kafka.connect.file.FileStreamSourceConnector" in classes
+    status, infos = pair.follower.request("PUT", "/connector-plugins/FileStreamSource/config/validate", {
+        "connector.class": "FileStreamSource", "name": "x", "topic": ""})
+    assert (status, infos["error_count"] > 0) == (200, True)

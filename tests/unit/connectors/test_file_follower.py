@@ -1,0 +1,256 @@
+"""Every turn that a followed file can take, step by step, with a clock of the test's own."""
+import gzip
+import os
+from pathlib import Path
+
+import pytest
+
+from connectors.errors import Fatal
+from connectors.file.follower import Follower, Kind
+from connectors.file.rotation import HEAD, fingerprint, locate
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "app.log"
+
+
+def follow(path: Path, clock: Clock, position: int = 0, mark: str | None = None, *, search: bool = True,
+           compression: str = "auto") -> Follower:
+    return Follower(str(path), compression=compression, position=position, mark=mark,
+                    rotated_pattern=None if search else "", wait=1.0, clock=clock)
+
+
+def read(follower: Follower, clock: Clock) -> list[tuple[Kind, bytes | int]]:
+    """Steps until nothing is new twice, a second apart; the waits themselves are left out."""
+    steps: list[tuple[Kind, bytes | int]] = []
+    quiet = 0
+    while quiet < 3:
+        step = follower.advance()
+        if step.kind in {Kind.IDLE, Kind.COMPLETE, Kind.MISSING, Kind.GONE}:
+            quiet += 1
+            clock.now += 1.5
+            if step.kind in {Kind.MISSING, Kind.GONE} and (not steps or steps[-1][0] is not step.kind):
+                steps.append((step.kind, b""))
+        else:
+            quiet = 0
+            if step.kind is not Kind.BUSY:
+                steps.append((step.kind, step.position if step.kind is Kind.BEGIN else step.data))
+    return steps
+
+
+def test_a_file_that_comes_and_grows(path: Path, clock: Clock) -> None:
+    follower = follow(path, clock)
+    assert read(follower, clock) == [(Kind.MISSING, b"")]
+    path.write_bytes(b"one\n")
+    assert read(follower, clock) == [(Kind.BEGIN, 0), (Kind.DATA, b"one\n")]
+    with path.open("ab") as file:
+        file.write(b"two\n")
+    assert read(follower, clock) == [(Kind.DATA, b"two\n")]
+    follower.close()
+
+
+def test_rename_and_a_new_file(path: Path, clock: Clock) -> None:
+    path.write_bytes(b"one\n")
+    follower = follow(path, clock)
+    read(follower, clock)
+    writer = path.open("ab")
+    path.rename(path.with_name("app.log.1"))
+    path.write_bytes(b"new\n")
+    follower.advance()
+    writer.write(b"late\n")
+    writer.close()
+    assert read(follower, clock) == [(Kind.DATA, b"late\n"), (Kind.BEGIN, 0), (Kind.DATA, b"new\n")]
+    follower.close()
+
+
+def test_files_rotated_while_an_older_one_is_still_read(path: Path, clock: Clock) -> None:
+    path.write_bytes(b"one\n")
+    follower = follow(path, clock)
+    assert follower.advance().kind is Kind.BEGIN
+    for number in range(2):
+        path.rename(path.with_name(f"app.log.{number}"))
+        path.write_bytes(f"new {number}\n".encode())
+        clock.now += 1
+        follower._look(clock.now)
+    assert read(follower, clock) == [(Kind.DATA, b"one\n"), (Kind.BEGIN, 0), (Kind.DATA, b"new 0\n"), (Kind.BEGIN, 0),
+                                     (Kind.DATA, b"new 1\n")]
+    follower.close()
+
+
+def test_truncated_to_less_than_was_read(path: Path, clock: Clock) -> None:
+    path.write_bytes(b"one\ntwo\n")
+    follower = follow(path, clock)
+    read(follower, clock)
+    os.truncate(path, 0)
+    path.write_bytes(b"x\n")
+    assert read(follower, clock) == [(Kind.BEGIN, 0), (Kind.DATA, b"x\n")]
+    follower.close()
+
+
+def test_truncated_and_grown_past_the_old_position(path: Path, clock: Clock) -> None:
+    path.write_bytes(b"one\ntwo\n")
+    follower = follow(path, clock)
+    read(follower, clock)
+    with path.open("r+b") as file:
+        file.truncate()
+        file.write(b"another beginning\n")
+    assert read(follower, clock) == [(Kind.BEGIN, 0), (Kind.DATA, b"another beginning\n")]
+    follower.close()
+
+
+def test_a_file_moved_away_and_back_goes_on(path: Path, clock: Clock) -> None:
+    path.write_bytes(b"one\n")
+    follower = follow(path, clock)
+    read(follower, clock)
+    path.rename(path.with_name("away"))
+    assert read(follower, clock) == [(Kind.GONE, b"")]
+    path.with_name("away").rename(path)
+    with path.open("ab") as file:
+        file.write(b"two\n")
+    assert read(follower, clock) == [(Kind.DATA, b"two\n")]
+    follower.close()
+
+
+def test_gzip_of_several_members_and_from_a_position(path: Path, clock: Clock) -> None:
+    text = b"".join(b"line %d\n" % number for number in range(200_000))
+    path.write_bytes(gzip.compress(text[:500_000]) + gzip.compress(text[500_000:]))
+    follower = follow(path, clock)
+    steps = read(follower, clock)
+    assert b"".join(data for kind, data in steps if kind is Kind.DATA and isinstance(data, bytes)) == text
+    follower.close()
+    follower = follow(path, clock, 1_000_007)
+    steps = read(follower, clock)
+    assert steps[0] == (Kind.BEGIN, 1_000_007)
+    assert b"".join(data for kind, data in steps if kind is Kind.DATA and isinstance(data, bytes)) == text[1_000_007:]
+    with path.open("ab") as file:
+        file.write(gzip.compress(b"appended\n"))
+    assert read(follower, clock) == [(Kind.DATA, b"appended\n")]
+    follower.close()
+
+
+def test_gzip_in_an_empty_file_that_was_open_already(path: Path, clock: Clock) -> None:
+    path.write_bytes(b"")
+    follower = follow(path, clock)
+    read(follower, clock)
+    path.write_bytes(gzip.compress(b"packed\n"))
+    assert read(follower, clock) == [(Kind.DATA, b"packed\n")]
+    follower.close()
+
+
+def test_damaged_gzip_is_reported_once(path: Path, clock: Clock) -> None:
+    packed = bytearray(gzip.compress(b"".join(b"line %d\n" % number for number in range(100_000))))
+    packed[len(packed) // 2] ^= 0xff
+    path.write_bytes(packed)
+    follower = follow(path, clock)
+    kinds = [kind for kind, _ in read(follower, clock)]
+    assert kinds.count(Kind.CORRUPT) == 1
+    assert kinds[-1] is Kind.CORRUPT
+    follower.close()
+
+
+def test_parked_files_are_closed_and_go_on_when_they_change(path: Path, clock: Clock) -> None:
+    path.write_bytes(b"one\n")
+    follower = follow(path, clock)
+    read(follower, clock)
+    follower.park(4)
+    assert not follower.is_open
+    assert follower.advance().kind is Kind.IDLE
+    assert not follower.is_open
+    with path.open("ab") as file:
+        file.write(b"two\n")
+    assert read(follower, clock) == [(Kind.BEGIN, 4), (Kind.DATA, b"two\n")]
+    follower.park(8)
+    path.unlink()
+    assert follower.advance().kind is Kind.GONE
+    follower.close()
+
+
+def test_what_is_no_file_is_refused(tmp_path: Path, clock: Clock) -> None:
+    with pytest.raises(Fatal, match="not a regular file"):
+        follow(tmp_path, clock).advance()
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(Fatal, match="not a regular file"):
+        follow(tmp_path / "pipe", clock).advance()
+
+
+def test_no_descriptor_is_left_open(path: Path, clock: Clock) -> None:
+    before = set(Path("/proc/self/fd").iterdir())
+    for _ in range(3):
+        test_rename_and_a_new_file(path, clock)
+        path.unlink()
+    assert set(Path("/proc/self/fd").iterdir()) == before
+
+
+OLD = b"".join(b"old line %d\n" % number for number in range(300))
+NEW = b"".join(b"new line %d\n" % number for number in range(300))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("position", [11, 990, HEAD, 2_200])
+def test_rotation_while_nothing_runs(path: Path, clock: Clock, position: int, *, packed: bool) -> None:
+    mark = fingerprint(OLD[:HEAD], position)
+    older, newer = path.with_name("app.log.2"), path.with_name("app.log.1.gz" if packed else "app.log.1")
+    older.write_bytes(OLD)
+    between = b"between\n"
+    newer.write_bytes(gzip.compress(between) if packed else between)
+    os.utime(older, (1000, 1000))
+    os.utime(newer, (2000, 2000))
+    path.write_bytes(NEW)
+    follower = follow(path, clock, position, mark)
+    assert read(follower, clock) == [(Kind.BEGIN, position), (Kind.DATA, OLD[position:]), (Kind.BEGIN, 0), (Kind.DATA, between),
+                                     (Kind.BEGIN, 0), (Kind.DATA, NEW)]
+    follower.close()
+
+
+def test_the_same_file_goes_on_where_it_was(path: Path) -> None:
+    path.write_bytes(OLD)
+    for position in (0, 5, HEAD, len(OLD)):
+        place = locate(str(path), position, fingerprint(OLD[:HEAD], position), "auto", None)
+        assert place is not None
+        assert (place.paths, place.position, place.note) == ([str(path)], position, "")
+
+
+def test_another_file_of_the_name_is_read_from_its_beginning(path: Path) -> None:
+    path.write_bytes(NEW)
+    place = locate(str(path), 2_000, fingerprint(OLD[:HEAD], 2_000), "auto", None)
+    assert place is not None
+    assert (place.paths, place.position) == ([str(path)], 0)
+    assert "reading it from its beginning" in place.note
+
+
+def test_without_a_fingerprint_only_the_size_tells(path: Path) -> None:
+    path.write_bytes(NEW)
+    place = locate(str(path), 10, None, "auto", "")
+    assert place is not None
+    assert place.position == 10
+    place = locate(str(path), len(NEW) + 1, None, "auto", "")
+    assert place is not None
+    assert place.position == 0
+    assert "shorter than the saved position" in place.note
+    assert locate(str(path) + "x", 10, None, "auto", "") is None
+
+
+def test_rotated_names_follow_the_pattern(path: Path) -> None:
+    path.write_bytes(NEW)
+    path.with_name("app-2026-11-20.log").write_bytes(OLD)
+    mark = fingerprint(OLD[:HEAD], 2_000)
+    found = locate(str(path), 2_000, mark, "auto", "app-*.log")
+    assert found is not None
+    assert found.paths == [str(path.with_name("app-2026-11-20.log")), str(path)]
+    missed = locate(str(path), 2_000, mark, "auto", None)
+    assert missed is not None
+    assert missed.paths == [str(path)]

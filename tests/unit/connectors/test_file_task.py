@@ -1,0 +1,379 @@
+"""The file connector as a whole, in memory: records, offsets, options and errors; its form is Kafka Connect's."""
+# ruff: noqa: ASYNC240 - a test writes its own source
+import asyncio
+import gzip
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connectors.errors import ConfigInvalid, Fatal, Skippable
+from connectors.file import task as task_module
+from connectors.file.connector import FileStreamSourceConnector
+from connectors.file.directory import assign, matching
+from connectors.file.task import _Thread
+from connectors.schema import STRING
+from connectors.testing import Run, SavedOffsets
+
+if TYPE_CHECKING:
+    from connectors.api import Batch
+
+File = FileStreamSourceConnector
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "in.txt"
+
+
+def config_for(path: Path, **options: str) -> dict[str, str]:
+    return {"file": str(path), "topic": "lines", **{name.replace("_", "."): value for name, value in options.items()}}
+
+
+def saved(path: Path, offset: Mapping[str, Any]) -> SavedOffsets:
+    offsets = SavedOffsets()
+    offsets.put({"filename": str(path)}, dict(offset))
+    return offsets
+
+
+async def lines_of(config: Mapping[str, str], count: int, offsets: SavedOffsets | None = None) -> list[str]:
+    async with Run(File, config, offsets=offsets) as run:
+        return [record.value for record in await run.read(count)]
+
+
+async def test_records_are_kafka_connects(path: Path) -> None:
+    path.write_text("one\nzw\u00f6lf\r\nthree\n", encoding="utf-8")
+    async with Run(File, config_for(path)) as run:
+        records = await run.read(3)
+    assert [record.value for record in records] == ["one", "zw\u00f6lf", "three"]
+    assert [record.source_offset for record in records] == [{"position": 4}, {"position": 12}, {"position": 18}]
+    for record in records:
+        assert (record.topic, record.key, record.key_schema) == ("lines", None, None)
+        assert (record.partition, record.headers) == (None, ())
+        assert record.value_schema is STRING
+        assert record.source_partition == {"filename": str(path)}
+        assert record.source_partition is records[0].source_partition
+        assert isinstance(record.timestamp, int)
+
+
+async def test_batches_have_at_most_batch_size_records(path: Path) -> None:
+    path.write_text("x\n" * 10)
+    async with Run(File, config_for(path, batch_size="4")) as run:
+        sizes: list[int] = []
+        while sum(sizes) < 10:
+            taken = await run.take(10)
+            assert taken is not None
+            sizes += [len(taken[1].records)] if taken[1].records else []
+    assert sizes == [4, 4, 2]
+
+
+async def test_goes_on_from_kafka_connects_offset(path: Path) -> None:
+    path.write_text("one\ntwo\nthree\n")
+    assert await lines_of(config_for(path), 1, saved(path, {"position": 8})) == ["three"]
+
+
+async def test_a_null_position_is_the_beginning(path: Path) -> None:
+    path.write_text("one\n")
+    assert await lines_of(config_for(path), 1, saved(path, {"position": None})) == ["one"]
+
+
+@pytest.mark.parametrize("position", ["8", 1.5, True, -1])
+async def test_a_position_of_another_type_is_fatal(path: Path, position: object) -> None:
+    path.write_text("one\n")
+    async with Run(File, config_for(path), offsets=saved(path, {"position": position})) as run:
+        with pytest.raises(Fatal, match="Offset position is the incorrect type"):
+            await run.take(10)
+
+
+async def test_a_position_inside_a_line_is_noted(path: Path) -> None:
+    path.write_text("one\ntwo\n")
+    async with Run(File, config_for(path), offsets=saved(path, {"position": 5})) as run:
+        assert [record.value for record in await run.read(1)] == ["wo"]
+    assert "inside a line" in run.log.text()
+
+
+async def test_a_file_that_is_not_there_is_waited_for_and_logged_once(path: Path) -> None:
+    async with Run(File, config_for(path)) as run:
+        assert await run.take(0.3) is None
+        path.write_text("here\n")
+        assert [record.value for record in await run.read(1)] == ["here"]
+    assert run.log.text().count("Couldn't find file") == 1
+    assert [level for level, _ in run.log.lines] == [logging.WARNING]
+
+
+async def test_malformed_bytes_are_replaced_as_java_does(path: Path) -> None:
+    path.write_bytes(b"a\xffb\n")
+    assert await lines_of(config_for(path), 1) == ["a\ufffdb"]
+
+
+async def test_malformed_bytes_are_reported_with_bytes_and_position(path: Path) -> None:
+    path.write_bytes(b"good\nb\xffd\nfine\nal\xfeso\n")
+    async with Run(File, config_for(path, file_encoding_errors="report", batch_size="1")) as run:
+        batches: list[Batch] = []
+        while sum(len(batch.records) for batch in batches) < 2 or sum(len(batch.bad) for batch in batches) < 2:
+            taken = await run.take(10)
+            assert taken is not None
+            batches.append(taken[1])
+    bad = [item for batch in batches for item in batch.bad]
+    assert [(item.raw, item.source_offset, item.topic) for item in bad] == [(b"b\xffd", {"position": 9}, "lines"),
+                                                                           (b"al\xfeso", {"position": 20}, "lines")]
+    assert all(isinstance(item.error, Skippable) and str(path) in str(item.error) for item in bad)
+    assert run.offsets.items() == [({"filename": str(path)}, {"position": 20})]
+    # A bad line is never handed over before the good lines that stand before it.
+    assert [[record.value for record in batch.records] for batch in batches if batch.records] == [["good"], ["fine"]]
+
+
+async def test_long_lines_are_split_or_reported(path: Path) -> None:
+    path.write_text("x" * 150 + "\nshort\n")
+    assert await lines_of(config_for(path, line_max_bytes="64", line_too_long="split"), 4) == \
+        ["x" * 64, "x" * 64, "x" * 22, "short"]
+    assert await lines_of(config_for(path, line_max_bytes="64"), 1) == ["short"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "latin-1", "cp1252", "utf-8-sig", "shift_jis"])
+async def test_encodings(path: Path, encoding: str) -> None:
+    text = ["\u30c6\u30b9\u30c8" if encoding == "shift_jis" else "gr\u00fc\u00dfe", "", "end"]
+    path.write_text("".join(f"{line}\n" for line in text), encoding=encoding)
+    config = config_for(path, file_encoding=encoding)
+    async with Run(File, config) as run:
+        records = await run.read(3)
+    assert [record.value for record in records] == text
+    assert records[-1].source_offset == {"position": path.stat().st_size}
+    assert await lines_of(config, 2, saved(path, records[0].source_offset)) == text[1:]
+
+
+async def test_a_compressed_file_ends_with_its_last_line(path: Path) -> None:
+    path.write_bytes(gzip.compress(b"one\ntwo"))
+    config = config_for(path)
+    async with Run(File, config) as run:
+        records = await run.read(2)
+    assert [(record.value, record.source_offset["position"]) for record in records] == [("one", 4), ("two", 7)]
+    with path.open("ab") as file:
+        file.write(gzip.compress(b"three\n"))
+    assert await lines_of(config, 1, run.offsets) == ["three"]
+
+
+async def test_damaged_gzip_is_a_bad_record(path: Path) -> None:
+    packed = bytearray(gzip.compress(b"first\nsecond\n"))
+    packed[-6] ^= 0xFF
+    path.write_bytes(packed)
+    async with Run(File, config_for(path)) as run:
+        while True:
+            taken = await run.take(10)
+            assert taken is not None
+            if taken[1].bad:
+                break
+    assert "can't be decompressed" in str(taken[1].bad[0].error)
+
+
+async def test_rotation_while_running_moves_the_position_to_the_new_file(path: Path) -> None:
+    path.write_text("one\nunfinished")
+    config = config_for(path, rotation_wait_ms="0")
+    async with Run(File, config) as run:
+        await run.read(1)
+        path.rename(path.with_name("in.txt.1"))
+        path.write_text("")
+        while run.offsets.get({"filename": str(path)}) != {"position": 0}:
+            assert await run.take(10) is not None
+        path.write_text("new\n")
+        assert [record.value for record in await run.read(1)] == ["new"]
+    assert "was rotated" in run.log.text()
+
+
+async def test_the_unfinished_line_of_a_rotated_file_is_a_line(path: Path) -> None:
+    path.write_text("one\nunfinished")
+    async with Run(File, config_for(path, rotation_wait_ms="0")) as run:
+        await run.read(1)
+        path.rename(path.with_name("in.txt.1"))
+        path.write_text("new\n")
+        assert [record.value for record in await run.read(2)] == ["unfinished", "new"]
+
+
+async def test_tracked_rotation_while_nothing_runs_loses_nothing(path: Path) -> None:
+    wanted = [f"line number {number}" for number in range(400)]
+    config = config_for(path, rotation_tracking="true", rotation_wait_ms="0")
+    offsets = SavedOffsets()
+    seen: list[str] = []
+    for rotation in range(4):
+        with path.open("a") as file:
+            file.writelines(f"{line}\n" for line in wanted[rotation * 100:rotation * 100 + 50])
+        if rotation % 2 == 0:  # every second time nobody reads before the file is rotated
+            seen += await lines_of(config, rotation * 100 + 50 - len(seen), offsets)
+        with path.open("a") as file:
+            file.writelines(f"{line}\n" for line in wanted[rotation * 100 + 50:rotation * 100 + 100])
+        target = path.with_name(f"in.txt.{rotation}.gz")
+        target.write_bytes(gzip.compress(path.read_bytes()))
+        os.utime(target, (1000 + rotation, 1000 + rotation))
+        path.unlink()
+        path.write_text("")
+    path.write_text("last\n")
+    seen += await lines_of(config, 401 - len(seen), offsets)
+    assert seen == [*wanted, "last"]
+    position = offsets.get({"filename": str(path)})
+    assert position is not None
+    assert position.keys() == {"position", "fingerprint"}
+
+
+def test_standard_input() -> None:
+    script = """
+import asyncio
+from connectors.file.connector import FileStreamSourceConnector
+from connectors.testing import Run
+async def main():
+    async with Run(FileStreamSourceConnector, {"topic": "t"}) as run:
+        for record in await run.read(3):
+            print(record.value, record.source_partition, record.source_offset)
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", script], input=b"one\r\ntwo\nthree", capture_output=True, timeout=60,
+                          check=True)
+    assert done.stdout.decode().splitlines() == [f"{line} {{'filename': None}} {{'position': None}}"
+                                                 for line in ("one", "two", "three")]
+
+
+async def test_a_read_that_is_under_way_outlives_the_task_and_then_closes() -> None:
+    thread = _Thread()
+    released, closed = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    call = asyncio.create_task(thread.call(lambda: asyncio.run_coroutine_threadsafe(released.wait(), loop).result()))
+    await asyncio.sleep(0)
+    call.cancel()
+    await asyncio.gather(call, return_exceptions=True)
+    thread.afterwards(closed.set)
+    assert not closed.is_set()
+    released.set()
+    await asyncio.wait_for(closed.wait(), 10)
+
+
+# A directory.
+
+
+def directory_config(folder: Path, **options: str) -> dict[str, str]:
+    return {"directory": str(folder), "file.pattern": "*.log*", "topic": "lines", "directory.scan.interval.ms": "100",
+            "rotation.wait.ms": "0", **{name.replace("_", "."): value for name, value in options.items()}}
+
+
+async def test_a_directory_is_split_and_new_files_are_noticed(tmp_path: Path) -> None:
+    for name in ("a.log", "b.log", "c.log.gz", "d.txt", ".e.log"):
+        text = f"{name}\n".encode()
+        (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    async with Run(File, directory_config(tmp_path), max_tasks=2) as run:
+        assert len(run.tasks) == 2
+        assert {record.value for record in await run.read(3)} == {"a.log", "b.log", "c.log.gz"}
+        (tmp_path / "f.log").write_text("f.log\n")
+        records = await run.read(1)
+    assert [(record.value, record.source_partition) for record in records] == [("f.log", {"filename": str(tmp_path / "f.log")})]
+
+
+async def test_offsets_of_deleted_files_are_deleted_and_new_files_of_the_name_read(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text("one\ntwo\n")
+    (tmp_path / "b.log").write_text("stays\n")
+    partition = {"filename": str(tmp_path / "a.log")}
+    async with Run(File, directory_config(tmp_path, directory_scan_interval_ms="60000")) as run:
+        await run.read(3)
+        (tmp_path / "a.log").unlink()
+        while run.offsets.get(partition) is not None:
+            assert await run.take(10) is not None
+        (tmp_path / "a.log").write_text("three is new\n")
+        assert [record.value for record in await run.read(1)] == ["three is new"]
+
+
+async def test_a_file_replaced_while_nothing_runs_is_read_from_its_beginning(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text("one\n")
+    offsets = SavedOffsets()
+    config = directory_config(tmp_path)
+    assert await lines_of(config, 1, offsets) == ["one"]
+    (tmp_path / "a.log").write_text("another and longer\n")
+    assert await lines_of(config, 1, offsets) == ["another and longer"]
+
+
+async def test_few_files_are_held_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_module, "_OPEN_FILES", 3)
+    names = [tmp_path / f"{number:02}.log" for number in range(20)]
+    for name in names:
+        name.write_text("first\n")
+    async with Run(File, directory_config(tmp_path)) as run:
+        await run.read(20)
+        while sum(link.resolve().parent == tmp_path for link in Path("/proc/self/fd").iterdir()) > 3:
+            assert await run.take(0.05) is None
+        for name in names:
+            with name.open("a") as file:
+                file.write("second\n")
+        assert [record.value for record in await run.read(20)] == ["second"] * 20
+
+
+def test_a_directory_that_is_not_there_has_no_files(tmp_path: Path) -> None:
+    assert matching(str(tmp_path / "none"), "*") == []
+
+
+FILES = st.lists(st.sampled_from([f"/in/file-{number}" for number in range(30)]), unique=True)
+
+
+@given(files=FILES, others=FILES, tasks=st.integers(1, 12))
+def test_files_are_divided_evenly_and_stay_where_they_are(files: list[str], others: list[str], tasks: int) -> None:
+    groups: list[list[str]] = []
+    for now in (files, others):
+        before, groups = groups, assign(now, tasks, groups)
+        assert sorted(name for group in groups for name in group) == sorted(now)
+        assert len(groups) == min(tasks, len(now))
+        assert not groups or max(map(len, groups)) - min(map(len, groups)) <= 1
+        assert assign(now, tasks, groups) == groups
+        if set(now) >= {name for group in before for name in group} and len(before) == len(groups):
+            assert all(new[:len(old)] == old for old, new in zip(before, groups, strict=True)), "a file moved without need"
+
+
+# Options and offsets.
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({}, 'Missing required configuration "topic" which has no default value.'),
+    ({"topic": ""}, "Invalid value  for configuration topic: String must be non-empty"),
+    ({"topic": "t", "batch.size": "many"}, "Invalid value many for configuration batch.size: Not a number of type INT"),
+    ({"topic": "t", "file.encoding": "nonsense"}, "Invalid value nonsense for configuration file.encoding"),
+    ({"topic": "t", "line.too.long": "drop"}, "String must be one of: report, split"),
+])
+def test_wrong_options(options: Mapping[str, str], message: str) -> None:
+    with pytest.raises(ConfigInvalid) as caught:
+        File.config_def.parse(options)
+    assert message in str(caught.value)
+
+
+async def test_file_and_directory_exclude_each_other() -> None:
+    config = File.config_def.parse({"topic": "t", "file": "f", "directory": "d"})
+    assert [problem.name for problem in await File.validate(config)] == ["directory"]
+
+
+@pytest.mark.parametrize(("options", "supported"), [({"file": "f"}, True), ({}, False), ({"file": ""}, False),
+                                                    ({"directory": "d"}, True)])
+def test_exactly_once_needs_a_file(options: Mapping[str, str], *, supported: bool) -> None:
+    assert File.exactly_once_support(File.config_def.parse({"topic": "t", **options})) is supported
+
+
+@pytest.mark.parametrize(("partition", "offset", "message"), [
+    ({"filename": "f"}, {"other": 1}, "Offset objects should either be null or contain the key 'position'"),
+    ({"filename": "f"}, {"position": "1"}, "The value for the 'position' key in the offset is expected to be a Long value"),
+    ({"filename": "f"}, {"position": 1.0}, "The value for the 'position' key in the offset is expected to be a Long value"),
+    ({"filename": "f"}, {"position": -1}, "The value for the 'position' key in the offset should be a non-negative value"),
+    ({"other": "f"}, {"position": 1}, "Partition objects should contain the key 'filename'"),
+    ({}, {"position": 1}, "Partition objects cannot be null"),
+])
+async def test_altered_offsets_are_checked_with_kafka_connects_words(partition: dict[str, Any], offset: dict[str, Any],
+                                                                     message: str) -> None:
+    config = File.config_def.parse({"topic": "t", "file": "f"})
+    with pytest.raises(ConfigInvalid) as caught:
+        await File.alter_offsets(config, [(partition, offset)])
+    assert str(caught.value) == message
+
+
+async def test_offsets_of_the_standard_input_cannot_be_altered() -> None:
+    with pytest.raises(ConfigInvalid, match="stdin is used for input and offsets are not tracked"):
+        await File.alter_offsets(File.config_def.parse({"topic": "t"}), [({"filename": "f"}, {"position": 1})])
+    config = File.config_def.parse({"topic": "t", "file": "f"})
+    assert await File.alter_offsets(config, [({"garbage": 1}, None), ({"filename": "old"}, {"position": 1})])

@@ -1,0 +1,92 @@
+"""Who leads, what is placed, what is fenced, who is blamed, what is explained: the pure parts around the leader."""
+from __future__ import annotations
+
+import pytest
+
+from offsets.cluster import ClusterSnapshot
+from offsets.records import Status
+from worker.control.app import class_names
+from worker.control.explanation import explain_unit, notes
+from worker.control.hosts import Host, culprit
+from worker.control.leader import fencing_count, wanted_units
+from worker.control.membership import Member, choose_leader, newest
+from worker.control.placement import INSTANCE, Unit
+from worker.control.table import Owner, Slot
+from worker.protocol import LoopStuck
+
+
+def member(name: str, started: int = 1, *, draining: bool = False, leading: bool = False, incarnation: str = "") -> Member:
+    return Member(worker_id=name, url=f"http://{name}/", incarnation=incarnation or name, started_ms=started,
+                  draining=draining, leading=leading)
+
+
+def test_the_leader_stays_until_it_drains() -> None:
+    old, leading = member("a", 1), member("b", 2, leading=True)
+    assert choose_leader([old, leading]) == leading
+    assert choose_leader([old, member("b", 2, leading=True, draining=True)]) == old
+    assert choose_leader([old, member("c", 3)]) == old
+
+
+def test_of_two_processes_with_one_address_the_newer_one_lives() -> None:
+    before, after = member("a", 1, incarnation="1"), member("a", 2, incarnation="2")
+    assert newest([after, before]) == {"a": after}
+
+
+def test_what_is_placed() -> None:
+    snapshot = ClusterSnapshot(
+        connectors={"c": {"millrace.labels": "zone=a"}, "d": {}}, tasks={"c": {0: {"millrace.labels": "zone=b"}, 1: {}}},
+        task_counts={"c": 2, "d": 0})
+    assert wanted_units(snapshot) == {
+        Unit("c", INSTANCE): {("zone", "a")}, Unit("c", 0): {("zone", "b")}, Unit("c", 1): {("zone", "a")},
+        Unit("d", INSTANCE): frozenset()}
+
+
+@pytest.mark.parametrize(("before", "now", "pending", "expected"), [
+    (None, 2, True, 0),   # the first with exactly once
+    (3, 2, True, 3),
+    (1, 1, True, 0),      # takes the same id over
+    (1, 2, True, 1),
+    (3, 3, False, 0),     # done already
+])
+def test_how_many_producers_are_fenced(before: int | None, now: int, pending: bool, expected: int) -> None:  # noqa: FBT001
+    snapshot = ClusterSnapshot(connectors={"c": {}}, task_counts={"c": now},
+                               fenced_counts={} if before is None else {"c": before},
+                               pending_fencing=frozenset({"c"} if pending else ()))
+    assert fencing_count(snapshot, "c") == expected
+
+
+def test_who_is_blamed_for_a_dead_host() -> None:
+    host = Host(0)
+    one, other = Unit("a-1", 0), Unit("b", INSTANCE)
+    assert culprit(host, frozenset({one, other})) is None
+    assert culprit(host, frozenset({one})) == one
+    host.stuck = LoopStuck(9.0, "a-1-0", "")
+    assert culprit(host, frozenset({one, other})) == one
+    host.stuck = LoopStuck(9.0, "b", "")
+    assert culprit(host, frozenset({one, other})) == other
+    host.stuck = LoopStuck(9.0, "unknown", "")
+    assert culprit(host, frozenset({one, other})) is None
+
+
+def test_names_of_a_class() -> None:
+    assert class_names("org.apache.kafka.connect.file.FileStreamSourceConnector") == {
+        "org.apache.kafka.connect.file.FileStreamSourceConnector", "FileStreamSourceConnector", "FileStreamSource"}
+
+
+def test_why_a_unit_is_not_running() -> None:
+    slot = Slot(Owner("w:1", "i"), 1)
+    failed = Status("FAILED", "w:1", 1, "Boom\n at x")
+    assert explain_unit(None, None, "no worker has zone=b", None)["why_not_running"] == "no worker has zone=b"
+    assert "has to stop it" in explain_unit(Slot(slot.owner, 1, revoked=True), None, None, None)["why_not_running"]
+    assert explain_unit(slot, failed, None, None)["why_not_running"] == "it failed: Boom"
+    assert explain_unit(slot, None, None, "waits")["why_not_running"] == "waits"
+    assert "why_not_running" not in explain_unit(slot, Status("RUNNING", "w:1", 1), "x", None)
+
+
+def test_notes_about_a_connector() -> None:
+    paused = ClusterSnapshot(connectors={"c": {}}, target_states={"c": "PAUSED"}, task_counts={"c": 1},
+                             pending_fencing=frozenset({"c"}))
+    assert any("PAUSED" in note for note in notes(paused, "c", exactly_once=False))
+    assert len(notes(paused, "c", exactly_once=True)) == 2
+    assert "incomplete" in notes(ClusterSnapshot(connectors={"c": {}}, inconsistent=frozenset({"c"})), "c",
+                                 exactly_once=False)[0]

@@ -1,0 +1,149 @@
+"""Wishes from placement and configuration, and the steps that make them true."""
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from offsets.cluster import ClusterSnapshot
+from offsets.records import RestartRequest, Status
+from worker.control.hosts import Host
+from worker.control.placement import INSTANCE, Unit
+from worker.control.reconciler import Have, Wish, plan
+from worker.control.wishes import awaiting_fencing, local_wishes, need_new_configs, restart_plan, unresolved
+
+TASK, INSTANCE_UNIT = Unit("c", 0), Unit("c", INSTANCE)
+CONFIG = {"name": "c", "connector.class": "x"}
+
+
+def wish(config: dict[str, str] | None = None, *, paused: bool = False, connector: dict[str, str] | None = None) -> Wish:
+    return Wish(connector or CONFIG, config, 1, paused)
+
+
+def have(of: Wish, *, busy: bool = False, paused: bool | None = None, failed: bool = False, restart: bool = False) -> Have:
+    return Have(of, Host(0), of.paused if paused is None else paused, busy, failed, restart)
+
+
+def test_what_is_missing_starts_and_what_is_too_much_stops() -> None:
+    assert plan({TASK: wish({})}, {}) == [("start", TASK)]
+    assert plan({}, {TASK: have(wish({}))}) == [("stop", TASK)]
+    assert plan({TASK: wish({})}, {TASK: have(wish({}))}) == []
+
+
+def test_only_a_change_of_its_own_restarts_a_unit() -> None:
+    running = {TASK: have(wish({"a": "1"})), Unit("c", 1): have(wish({"a": "2"}))}
+    steps = plan({TASK: wish({"a": "1"}), Unit("c", 1): wish({"a": "3"})}, running)
+    assert steps == [("stop", Unit("c", 1))]
+
+
+def test_a_new_placement_epoch_restarts_nothing() -> None:
+    assert plan({TASK: Wish(CONFIG, {}, 9)}, {TASK: have(Wish(CONFIG, {}, 1))}) == []
+
+
+def test_pause_and_resume_restart_no_task() -> None:
+    assert plan({TASK: wish({}, paused=True)}, {TASK: have(wish({}))}) == [("pause", TASK)]
+    assert plan({TASK: wish({})}, {TASK: have(wish({}), paused=True)}) == [("resume", TASK)]
+    assert plan({TASK: wish({}, paused=True)}, {TASK: have(wish({}), failed=True)}) == []
+
+
+def test_an_instance_is_made_anew_to_be_paused() -> None:
+    assert plan({INSTANCE_UNIT: wish(paused=True)}, {INSTANCE_UNIT: have(wish())}) == [("stop", INSTANCE_UNIT)]
+
+
+def test_a_failed_unit_waits_until_it_is_restarted_or_changed() -> None:
+    assert plan({TASK: wish({})}, {TASK: have(wish({}), failed=True)}) == []
+    assert plan({TASK: wish({})}, {TASK: have(wish({}), failed=True, restart=True)}) == [("stop", TASK)]
+    assert plan({TASK: wish({"a": "1"})}, {TASK: have(wish({}), failed=True)}) == [("stop", TASK)]
+
+
+def test_blocked_and_busy_units_are_left_alone() -> None:
+    assert plan({TASK: wish({})}, {}, frozenset({TASK})) == []
+    assert plan({}, {TASK: have(wish({}), busy=True)}) == []
+
+
+_units = st.builds(Unit, st.sampled_from("ab"), st.integers(-1, 2))
+_wishes = st.dictionaries(_units, st.builds(Wish, st.just(CONFIG), st.sampled_from([None, {}, {"a": "1"}]), st.just(1),
+                                            st.booleans()))
+
+
+@given(_wishes, _wishes)
+def test_carrying_the_steps_out_leads_to_what_is_wished(before: dict[Unit, Wish], wanted: dict[Unit, Wish]) -> None:
+    running = {unit: have(found) for unit, found in before.items()}
+    for _ in range(4):
+        for kind, unit in plan(wanted, running):
+            if kind == "stop":
+                del running[unit]
+            elif kind == "start":
+                running[unit] = have(wanted[unit])
+            else:
+                running[unit].paused = kind == "pause"
+    assert running.keys() == wanted.keys()
+    assert all(found.wish.same_run(wanted[unit]) and found.paused == wanted[unit].paused for unit, found in running.items())
+    assert plan(wanted, running) == []
+
+
+# Wishes.
+
+
+def snapshot(**fields: object) -> ClusterSnapshot:
+    base: dict[str, object] = {"connectors": {"c": CONFIG}, "tasks": {"c": {0: {"t": "0"}, 1: {"t": "1"}}},
+                               "task_counts": {"c": 2}, "applied": {"c": CONFIG}}
+    return ClusterSnapshot(**{**base, **fields})  # type: ignore[arg-type]
+
+
+ASSIGNED = {INSTANCE_UNIT: 3, TASK: 3, Unit("c", 1): 4, Unit("gone", 0): 1}
+
+
+def test_wishes_of_a_running_connector() -> None:
+    assert local_wishes(ASSIGNED, snapshot()) == {
+        INSTANCE_UNIT: Wish(CONFIG, None, 3), TASK: Wish(CONFIG, {"t": "0"}, 3), Unit("c", 1): Wish(CONFIG, {"t": "1"}, 4)}
+
+
+def test_a_stopped_connector_runs_nothing_and_a_paused_one_paused() -> None:
+    assert local_wishes(ASSIGNED, snapshot(target_states={"c": "STOPPED"})) == {}
+    assert all(found.paused for found in local_wishes(ASSIGNED, snapshot(target_states={"c": "PAUSED"})).values())
+
+
+def test_tasks_run_by_the_configuration_they_were_made_from() -> None:
+    newer = {**CONFIG, "file": "other"}
+    wishes = local_wishes(ASSIGNED, snapshot(connectors={"c": newer}))
+    assert wishes[INSTANCE_UNIT].connector_config == newer
+    assert wishes[TASK].connector_config == CONFIG
+
+
+def test_tasks_wait_for_fencing_but_instances_do_not() -> None:
+    assert awaiting_fencing(ASSIGNED, snapshot(pending_fencing=frozenset({"c"}))) == {TASK, Unit("c", 1)}
+    assert awaiting_fencing(ASSIGNED, snapshot()) == frozenset()
+
+
+def test_task_configurations_are_written_only_when_they_change() -> None:
+    same = [{"t": "0"}, {"t": "1"}]
+    assert not need_new_configs(same, snapshot(), "c")
+    assert need_new_configs(same[:1], snapshot(), "c")
+    assert need_new_configs(same, snapshot(inconsistent=frozenset({"c"})), "c")
+    assert need_new_configs(same, snapshot(connectors={"c": {**CONFIG, "x": "y"}}), "c")
+    assert need_new_configs([], snapshot(tasks={}, task_counts={}), "c")
+    assert not need_new_configs(same[:1], snapshot(target_states={"c": "STOPPED"}), "c")
+    assert not need_new_configs(same, snapshot(), "unknown")
+
+
+def test_references_are_put_back_into_task_configurations() -> None:
+    config = {"password": "${file:/secrets:db}", "url": "x"}
+    assert unresolved([{"password": "hunter2", "shard": "1"}, {"shard": "2"}], config) == [
+        {"password": "${file:/secrets:db}", "shard": "1"}, {"shard": "2"}]
+
+
+def status(state: str) -> Status:
+    return Status(state, "w:1", 1)  # type: ignore[arg-type]
+
+
+def test_restart_plans() -> None:
+    tasks = {0: status("RUNNING"), 1: status("FAILED")}
+    connector = status("RUNNING")
+
+    def planned(*, include: bool, failed: bool) -> list[Unit]:
+        return restart_plan(RestartRequest("c", include, failed), connector, tasks)
+
+    assert planned(include=False, failed=False) == [INSTANCE_UNIT]
+    assert planned(include=True, failed=False) == [INSTANCE_UNIT, TASK, Unit("c", 1)]
+    assert planned(include=True, failed=True) == [Unit("c", 1)]
+    assert planned(include=False, failed=True) == []
