@@ -1,0 +1,1 @@
+"""A connector that lives outside Millrace."""
