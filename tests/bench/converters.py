@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 ROUNDS = 9
 ROW = struct("shop.Customer", {
-    "id": INT64, "quantity": INT32, "name": STRING, "mail": STRING, "price": FLOAT64, "active": BOOLEAN, "note": OPTIONAL_STRING,
-    "created": timestamp(), "city": STRING, "level": INT16})
+    "id": INT64, "quantity": INT32, "name": STRING, "mail": STRING, "price": FLOAT64, "active": BOOLEAN,
+    "note": OPTIONAL_STRING, "created": timestamp(), "city": STRING, "level": INT16})
 VALUE: dict[str, Any] = {
     "id": 123456789012, "quantity": 42, "name": "customer name here", "mail": "first.last@example.com", "price": 12.5,
     "active": True, "note": None, "created": 1732180000000, "city": "Zürich", "level": 7}
@@ -54,8 +54,8 @@ ENVELOPE = struct("shop.Customer.Envelope", {
     "op": STRING, "ts_ms": OPTIONAL_INT64})
 CHANGE: dict[str, Any] = {
     "before": {**VALUE, "quantity": 41}, "after": VALUE,
-    "source": {"version": "1.0", "connector": "mysql", "name": "shop", "ts_ms": 1732180000123, "db": "shop", "table": "customer",
-               "file": "binlog.000042", "pos": 123456, "row": 0},
+    "source": {"version": "1.0", "connector": "mysql", "name": "shop", "ts_ms": 1732180000123, "db": "shop",
+               "table": "customer", "file": "binlog.000042", "pos": 123456, "row": 0},
     "op": "u", "ts_ms": 1732180000456}
 LINE = "a line of a log file, as FileStreamSource would send it. " * 4
 

@@ -110,7 +110,8 @@ class JsonConverter(Converter, HeaderConverter):
         """The schema in the text ``description``, and what reads its values; looked up by the text itself."""
         entry = self._readers.get(description)
         if entry is None:
-            schema = read_schema(parse(description, exact=_DECIMAL_NAME in description), replace_null=self._settings.replace_null)
+            parsed = parse(description, exact=_DECIMAL_NAME in description)
+            schema = read_schema(parsed, replace_null=self._settings.replace_null)
             entry = (schema, reader(schema, replace_null=self._settings.replace_null))
             if len(self._readers) >= self._size:
                 self._readers.popitem(last=False)

@@ -2,10 +2,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from compose.local.worker import MillraceWorker
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from compose.local.worker import MillraceWorker
 
 
 def wait_for(condition: Callable[[], bool], what: str, deadline_s: float = 30.0) -> None:
@@ -15,7 +18,7 @@ def wait_for(condition: Callable[[], bool], what: str, deadline_s: float = 30.0)
         try:
             if condition():
                 return
-        except (OSError, KeyError):
+        except (OSError, LookupError):
             pass
         assert time.monotonic() < end, f"{what}: not within {deadline_s} s"
         time.sleep(0.02)

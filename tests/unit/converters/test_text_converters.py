@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -18,6 +18,9 @@ from worker.converters.simple_header import SimpleHeaderConverter
 from worker.converters.string import StringConverter
 from worker.converters.values import parse_text
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 
 @pytest.mark.parametrize(("name", "kind"), [
     ("org.apache.kafka.connect.json.JsonConverter", JsonConverter), ("JsonConverter", JsonConverter), ("Json", JsonConverter),
@@ -26,6 +29,21 @@ from worker.converters.values import parse_text
 ])
 def test_java_names_and_short_names_are_known(name: str, kind: type) -> None:
     assert isinstance(create_converter(name, {}, True), kind)
+
+
+def test_another_package_offers_a_converter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "shouting_converter.py").write_text(
+        "from worker.converters.string import StringConverter\n\n\n"
+        "class Shouting(StringConverter):\n"
+        "    def encoder(self, topic, schema):\n"
+        "        return lambda value: str(value).upper().encode()\n")
+    metadata = tmp_path / "shouting-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: shouting\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[millrace.converters]\nshouting = shouting_converter:Shouting\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("shouting", "Shouting", "shouting_converter:Shouting"):
+        assert create_converter(name, {}, False).from_connect("t", None, "hey") == b"HEY"
 
 
 def test_an_unknown_converter_names_the_property_and_what_there_is() -> None:

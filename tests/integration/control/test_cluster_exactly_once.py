@@ -1,0 +1,82 @@
+"""Exactly once: zombies among tasks and among leaders are fenced."""
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.errors import ProducerFenced
+
+from compose.local.worker import MillraceWorker
+from connectors.errors import Retriable
+from offsets.fetch import abandon_producer
+from tests.integration.control._cluster import datagen, wait_for
+from worker.control.fencing import fence_producers
+
+Factory = Callable[..., MillraceWorker]
+
+
+async def records(bootstrap: str, topic: str) -> dict[str, bytes | None]:
+    """The topic's last value of each key."""
+    consumer = AIOKafkaConsumer(topic, bootstrap_servers=bootstrap, auto_offset_reset="earliest",
+                                isolation_level="read_committed")
+    await consumer.start()
+    found: dict[str, bytes | None] = {}
+    try:
+        while batch := await consumer.getmany(timeout_ms=1500):
+            for items in batch.values():
+                found.update({item.key.decode(): item.value for item in items})
+    finally:
+        await consumer.stop()
+    return found
+
+
+async def test_tasks_start_after_their_predecessors_were_fenced(
+        millrace: Factory, unique: Callable[[str], str], bootstrap: str) -> None:
+    group = unique("g")
+    worker = await asyncio.to_thread(lambda: millrace(group=group, properties={"exactly.once.source.support": "enabled"}))
+
+    def check() -> None:
+        for tasks in (2, 3, 1):
+            worker.create("once", datagen(unique("t"), tasks, partitions="3"))
+            wait_for(lambda tasks=tasks: worker.states("once") == ("RUNNING", ["RUNNING"] * tasks),  # type: ignore[misc]
+                     f"{tasks} tasks run")
+
+    await asyncio.to_thread(check)
+    written = await records(bootstrap, f"{group}-configs")
+    assert written["tasks-fencing-once"] == b'{"task-count":1}'
+    assert written["commit-once"] == b'{"tasks":1}'
+    assert "session-key" in written
+
+
+async def test_a_fenced_producer_can_write_no_more(bootstrap: str, unique: Callable[[str], str]) -> None:
+    client = {"bootstrap_servers": bootstrap}
+    zombie = AIOKafkaProducer(**client, transactional_id=unique("id"))
+    await zombie.start()
+    await zombie.begin_transaction()
+    await (await zombie.send(unique("t"), b"late"))
+    await fence_producers(client, [unique("id")], 20)
+    with pytest.raises(ProducerFenced):
+        await zombie.commit_transaction()
+    await abandon_producer(zombie)
+
+
+async def test_fencing_that_does_not_succeed_is_said(unique: Callable[[str], str]) -> None:
+    with pytest.raises(Retriable, match="could not be taken over within"):
+        await fence_producers({"bootstrap_servers": "127.0.0.1:1"}, [unique("id")], 1)
+
+
+async def test_a_leader_that_was_replaced_without_knowing_it_changes_nothing(
+        millrace: Factory, unique: Callable[[str], str], bootstrap: str) -> None:
+    """Somebody takes over the leader's transactional id, as a new leader does: the old one must notice at its next write."""
+    group = unique("g")
+    worker = await asyncio.to_thread(lambda: millrace(group=group))
+    await fence_producers({"bootstrap_servers": bootstrap}, [f"connect-cluster-{group}"], 20)
+    config = datagen(unique("t"), 1)
+    status, _ = await asyncio.to_thread(worker.request, "PUT", "/connectors/c/config", config)
+    assert status == 409
+    # It is still the one that the group wants, so it takes the lead again by itself.
+    await asyncio.to_thread(wait_for, lambda: worker.request("PUT", "/connectors/c/config", config)[0] == 201,
+                            "it leads again")
+    assert "this one's leading ends" in worker.log_path.read_text()
