@@ -1,4 +1,4 @@
-"""The whole path of one task in one process: source -> converter -> Kafka -> offsets, with the CPU per row and where it goes."""
+"""The whole path of one task in one process: source -> converter -> Kafka -> offsets; CPU per row, and where it goes."""
 from __future__ import annotations
 
 import argparse
@@ -150,8 +150,8 @@ def main(argv: list[str]) -> int:
     print(f"{options.source}, {options.converter}, {options.rows} rows of {options.bytes} bytes")
     for name in results[0]:
         print(f"{name:>12} {spread([result[name] for result in results], 0 if name in {'rows/s', 'batches'} else 2)}")
-    print("CPU is this process's, user and system, all threads. Stages are wall time in microseconds per row; what is left of the "
-          "CPU is aiokafka and the event loop. Reading that waits in a thread overlaps with other stages.")
+    print("CPU is this process's, user and system, all threads. Stages are wall time in microseconds per row; what is left of "
+          "the CPU is aiokafka and the event loop. Reading that waits in a thread overlaps with other stages.")
     return 0
 
 

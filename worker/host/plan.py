@@ -222,8 +222,12 @@ def make_plan(task: TaskId, merged: Mapping[str, str], worker: Mapping[str, str]
     admin_overrides = kafka_clients.overrides(merged, "admin.override.", policy)
     admin = kafka_clients.client_arguments(kafka_clients.inherited(worker, "admin.") | shared | admin_overrides, "admin")
     own_topic = options["offsets.storage.topic"] or None
-    if own_topic == worker.get("offset.storage.topic") and not shared.get("bootstrap.servers"):
+    elsewhere = shared.get("bootstrap.servers", worker.get("bootstrap.servers")) != worker.get("bootstrap.servers")
+    if own_topic == worker.get("offset.storage.topic") and not elsewhere:
         own_topic = None
+    if own_topic is None and boundary and elsewhere:
+        # A transaction can't span two Kafka clusters: offsets are kept beside the records, under the name they have here.
+        own_topic = worker.get("offset.storage.topic")
     key_name, key_config = converter_config(merged, worker, "key.converter")
     value_name, value_config = converter_config(merged, worker, "value.converter")
     header_name, header_config = converter_config(merged, worker, "header.converter")

@@ -59,12 +59,14 @@ class Producer:
         fail: called once when it can't go on (``Fatal``, ``Fenced``, ``TransactionLost``).
         rejected: called with (topic, key, value, units, error) for a record that the broker refuses; it raises to refuse the
             skipping. Not used by a transactional producer, which loses its transaction instead.
+        batch_sizes: topic -> bytes of a batch where the broker takes no larger ones; what is learned is put there.
     """
 
     def __init__(self, name: str, settings: ProducerSettings, fail: Callable[[Exception], None],
                  rejected: Callable[[str, bytes | None, bytes | None, list[Unit], Exception], Awaitable[None]] | None = None,
-                 ) -> None:
+                 batch_sizes: dict[str, int] | None = None) -> None:
         self.name = name
+        self._batch_sizes = {} if batch_sizes is None else batch_sizes
         self.settings = settings
         self._fail = fail
         self._rejected = rejected
@@ -163,7 +165,7 @@ class Producer:
             return route
         partitions = await self._partitions(topic, known=route is not None)
         if route is None:
-            route = self._routes[topic] = Route(self, topic, self.settings.batch_size)
+            route = self._routes[topic] = Route(self, topic, self._batch_sizes.get(topic, self.settings.batch_size))
         route.grow(partitions)
         route.refresh_at = now + _REFRESH_S
         return route
@@ -186,6 +188,11 @@ class Producer:
             self._log.warning("%s: no metadata of topic %r (%r), trying again in %.1f s", self.name, topic, error, delay)
             await asyncio.sleep(delay)
         raise AssertionError("back-off never ends")
+
+    def available(self, topic: str) -> list[int]:
+        """The topic's partitions that have a leader, as far as is known."""
+        client = self._client
+        return [] if client is None else list(client.client.cluster.available_partitions_for_topic(topic) or ())
 
     def account(self, rows: int, size: int) -> None:
         """Count what was appended."""
@@ -334,7 +341,8 @@ class Producer:
         elif kind == "fatal":
             self.die(Fatal(f"{where} is refused: {error!r}"))
         elif kind == "split":
-            writer.batch_size = max(1024, min(writer.batch_size, chunk.accounted) // 2)
+            smaller = self._batch_sizes[writer.topic] = max(1024, min(writer.batch_size, chunk.accounted) // 2)
+            self._routes[writer.topic].shrink(smaller)
             if not self.settings.transactional:
                 self._splits.append((writer, chunk, RecordTooLarge(f"{where}: the broker refuses the record: {error!r}")))
                 self._break(f"{where}: the broker refuses a batch of {chunk.count} records: {error!r}")
@@ -388,13 +396,16 @@ class Producer:
                 for writer in writers:
                     self.serve(writer)
                 for topic, chunk, error in rejected:
-                    if self._rejected is None:
-                        raise Fatal(str(error))
-                    key, value = chunk.records()[0]
-                    await self._rejected(topic, key, value, chunk.units, error)
-                    self._release(chunk)
+                    await self._reject(topic, chunk, error)
         except Exception as error:  # noqa: BLE001 - whatever it is, the owner must know
             self.die(error)
+
+    async def _reject(self, topic: str, chunk: Chunk, error: Exception) -> None:
+        if self._rejected is None:
+            raise Fatal(str(error))
+        key, value = chunk.records()[0]
+        await self._rejected(topic, key, value, chunk.units, error)
+        self._release(chunk)
 
     def _requeue(self, writers: list[PartitionWriter]) -> list[tuple[str, Chunk, Exception]]:
         """Put what is not acknowledged in line again; returns chunks with the single record that the broker refuses."""

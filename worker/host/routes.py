@@ -93,6 +93,9 @@ class Sink(Protocol):
     def check(self) -> None:
         """Raise if nothing may be written any more."""
 
+    def available(self, topic: str) -> list[int]:
+        """The topic's partitions that have a leader, as far as is known."""
+
     def account(self, rows: int, size: int) -> None:
         """Count what was appended."""
 
@@ -103,13 +106,14 @@ class Sink(Protocol):
 class Route:
     """Places records of one topic on its partitions, as Kafka's default partitioner does (KIP-794 for null keys)."""
 
-    __slots__ = ("_batch_size", "_producer", "_sticky", "_topic", "refresh_at", "writers")
+    __slots__ = ("_batch_size", "_producer", "_since_move", "_sticky", "_topic", "refresh_at", "writers")
 
     def __init__(self, producer: Sink, topic: str, batch_size: int) -> None:
         self._producer = producer
         self._topic = topic
         self._batch_size = batch_size
         self._sticky = -1
+        self._since_move = 0
         self.writers: list[PartitionWriter] = []
         self.refresh_at = 0.0
 
@@ -123,7 +127,17 @@ class Route:
             self._move()
 
     def _move(self) -> None:
-        self._sticky = random.randrange(len(self.writers))  # noqa: S311 - spreads load
+        """Let records that any partition may have go to another one, if it has a leader."""
+        self._since_move = 0
+        count = len(self.writers)
+        usable = [number for number in self._producer.available(self._topic) if number < count] or range(count)
+        self._sticky = random.choice(usable)  # noqa: S311 - spreads load
+
+    def shrink(self, batch_size: int) -> None:
+        """Use smaller batches from now on."""
+        self._batch_size = batch_size
+        for writer in self.writers:
+            writer.batch_size = batch_size
 
     def append(self, unit: Unit, values: Sequence[bytes | None], keys: Sequence[bytes | None] | None = None,
                partitions: Sequence[int | None] | None = None, timestamps: Sequence[int | None] | None = None,
@@ -251,6 +265,9 @@ class Route:
             size += now - chunk.accounted
             chunk.accounted = now
         self._producer.account(rows, size)
+        self._since_move += size
+        if self._since_move >= self._batch_size:
+            self._move()
 
     def kick(self) -> None:
         """A poll ended: let idle partitions send what they have (after ``linger.ms``)."""

@@ -68,6 +68,7 @@ class Session:
         self._until: float | None = None
         self._committing = asyncio.Lock()
         self._routes: dict[str, Route] = {}
+        self._batch_sizes: dict[str, int] = {}
         self._counted = (0, 0, 0, 0.0)
         self._conversion = Conversion(plan.key_converter, plan.value_converter, plan.header_converter, self.persist)
         #: Seconds spent on appending to batches; the other stages are in ``stats``.
@@ -136,10 +137,10 @@ class Session:
                                         "dropped", self._name)
         if self._failed.done():
             return self._failed.result()
+        if worker.cancelled():
+            return Fatal(f"{self._name}: the source cancelled its own coroutine (a cancelled future it waited for?)")
         error = worker.exception()
-        if not isinstance(error, Exception):
-            raise asyncio.CancelledError
-        return error
+        return error if isinstance(error, Exception) else Fatal(f"{self._name}: the source ended with {error!r}")
 
     def _patience(self) -> float:
         """Seconds to wait for the source to end; leaves a part of the deadline for the last commit."""
@@ -187,7 +188,7 @@ class Session:
         self.refresh_stats()
         self._counted = (0, 0, 0, 0.0)
         self._routes = {}
-        self.producer = Producer(self._name, self.plan.producer, self.fail, self._rejected)
+        self.producer = Producer(self._name, self.plan.producer, self.fail, self._rejected, self._batch_sizes)
         await self.producer.start()
 
     def fail(self, error: Exception) -> None:

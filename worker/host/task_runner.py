@@ -7,14 +7,15 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Final
 
-from connectors.errors import Fenced
+from connectors.errors import ConfigInvalid, Fenced
 from worker.host.errors import RestartPolicy
 from worker.host.exactly_once import TransactionalSession
+from worker.host.options import CONNECTOR
 from worker.host.session import Session
 from worker.protocol import TaskState, TaskStats
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from worker.host.plan import Plan
     from worker.protocol import Message, StartTask
@@ -56,7 +57,7 @@ class TaskRunner:
         self._session: Session | None = None
         self._plan: Plan | None = None
         self._active_topics: set[str] = set()
-        self._policy: RestartPolicy | None = None
+        self._policy = _policy(start.connector_config)
         self._runner: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -123,8 +124,7 @@ class TaskRunner:
             except Exception as error:  # noqa: BLE001 - whatever it is fails the task, and nothing else
                 trace = masked_trace(error, self._scrub)
                 self._count_session()
-                delay = None if self._policy is None or isinstance(error, Fenced) else self._policy.delay(
-                    time.monotonic() - began)
+                delay = None if isinstance(error, Fenced) else self._policy.delay(time.monotonic() - began)
                 self.stats.last_error_ms = int(time.time() * 1000)
                 if delay is None:
                     # Not log.exception: the trace is in the message, masked.
@@ -140,8 +140,6 @@ class TaskRunner:
         plan = self._plan = await self._make_plan()
         plan.active_topics = self._active_topics
         self.stats.connector_version = plan.version
-        if self._policy is None:
-            self._policy = RestartPolicy(plan.options)
         for warning in plan.warnings:
             log.warning("%s: %s", self.id, warning)
         self.stats.started_at = time.time()
@@ -171,3 +169,11 @@ class TaskRunner:
         self._state = self.stats.state = state
         self._event(TaskState(self.id, state, self._generation, trace))
 
+
+def _policy(config: Mapping[str, str]) -> RestartPolicy:
+    """The restart policy, also where another option is wrong: that fails the task by itself."""
+    own = {name: value for name, value in config.items() if name.startswith("errors.restart.")}
+    try:
+        return RestartPolicy(CONNECTOR.parse(own))
+    except ConfigInvalid:
+        return RestartPolicy(CONNECTOR.parse({}))

@@ -8,9 +8,8 @@ import os
 import secrets
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer
@@ -34,6 +33,9 @@ from worker.protocol import (
     TaskStats,
     ToControl,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
 
 PLUGIN = Path(__file__).parent / "plugin"
 
@@ -133,7 +135,7 @@ class Control:
     async def until(self, condition: Callable[[], Any], deadline_s: float = 30) -> Any:
         """Wait until ``condition`` gives something true."""
         async with asyncio.timeout(deadline_s):
-            while not (found := condition()):
+            while not (found := condition()):  # noqa: ASYNC110 - what is waited for happens elsewhere
                 await asyncio.sleep(0.02)
         return found
 
@@ -162,7 +164,7 @@ class Control:
         found: dict[str, int] = {}
         try:
             async with asyncio.timeout(deadline_s):
-                while (found := await self.saved()) != expected:
+                while (found := await self.saved()) != expected:  # noqa: ASYNC110 - as above
                     await asyncio.sleep(0.05)
         except TimeoutError:
             assert found == expected
@@ -170,7 +172,7 @@ class Control:
     async def consume(self, topic: str, count: int, deadline_s: float = 30, isolation: str = "read_committed") -> list[Any]:
         """All records of a topic, at least ``count`` of them, to its end."""
         async with asyncio.timeout(deadline_s), TopicAdmin(self.client) as admin:
-            while await admin.partitions(topic) is None:  # a consumer would make the topic
+            while await admin.partitions(topic) is None:  # noqa: ASYNC110 - as above; a consumer would make the topic
                 await asyncio.sleep(0.05)
         consumer = AIOKafkaConsumer(topic, bootstrap_servers=self.client["bootstrap_servers"], auto_offset_reset="earliest",
                                     isolation_level=isolation, check_crcs=True)
@@ -183,11 +185,11 @@ class Control:
                     got = await consumer.getmany(timeout_ms=300)
                     found += [record for records in got.values() for record in records]
                     quiet = not got
-            return found
         except TimeoutError:
             pytest.fail(f"only {len(found)} of {count} records in {topic}")
         finally:
             await consumer.stop()
+        return found
 
     async def numbers(self, count: int, **options: Any) -> list[int]:
         """The counter's numbers in its topic."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -19,7 +21,7 @@ async def test_dead_letters_carry_their_story(control_for: Callable[..., Any]) -
     assert await control.numbers(len(good)) == good
     records = await control.consume(letters, 4)
     assert [record.value for record in records][:2] == [b"raw 1", b"raw 101"]
-    headers = {key: value.decode() if value is not None else None for key, value in records[0].headers}
+    headers: dict[str, Any] = {key: value.decode() if value is not None else None for key, value in records[0].headers}
     assert headers.pop("__connect.errors.exception.stacktrace").endswith("ValueError: 1 is bad\n")
     assert headers == {
         "__connect.errors.topic": control.name, "__connect.errors.partition": None, "__connect.errors.offset": None,
@@ -78,8 +80,9 @@ async def test_a_record_too_large_for_the_topic_is_found_in_its_batch(control_fo
     assert stats.state == "RUNNING"
 
 
-async def test_large_batches_are_split_for_a_topic_with_a_low_limit(control_for: Callable[..., Any]) -> None:
-    control = control_for()
+@pytest.mark.parametrize("support", ["disabled", "enabled"])
+async def test_large_batches_are_split_for_a_topic_with_a_low_limit(control_for: Callable[..., Any], support: str) -> None:
+    control = control_for(exactly_once_source_support=support)
     await control.start()
     await control.start_task(end=5_000, rows=5_000, topic_creation_default_partitions=1,
                              topic_creation_default_replication_factor=1, topic_creation_default_max_message_bytes=10_000)

@@ -58,7 +58,7 @@ async def test_keys_keep_their_order_on_many_partitions(control_for: Callable[..
     for record in records:
         by_partition.setdefault(record.partition, []).append(json.loads(record.value)["n"])
     assert all(numbers == sorted(numbers) for numbers in by_partition.values())
-    assert sorted(sum(by_partition.values(), [])) == list(range(5_000))
+    assert sorted(number for numbers in by_partition.values() for number in numbers) == list(range(5_000))
     await control.saved_is({"0-0": 5_000})
 
 
@@ -141,13 +141,12 @@ async def test_a_killed_host_loses_nothing(control_for: Callable[..., Any]) -> N
     control = control_for()
     await control.start(process=True)
     end = 60_000
-    for part in range(1, 4):
+    for _ in range(3):
         task = await control.start_task(end=end, rows=97, sources=2, pause_ms=1)
-        await control.until(lambda: (found := control.stats(task)) and found.commits > 0
+        await control.until(lambda task=task: (found := control.stats(task)) and found.commits > 0
                             and found.written > 1_500)
         await control.kill()
         await control.start_host(process=True)
-        del part
     await control.start_task(end=end, rows=1_000, sources=2)
     await control.saved_is({"0-0": end, "0-1": end}, 60)
     records = [json.loads(record.value) for record in await control.consume(control.name, 2 * end)]

@@ -1,7 +1,6 @@
 """A task host with exactly once on, against real Kafka."""
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -105,9 +104,8 @@ async def test_required_support_is_checked(control_for: Callable[..., Any]) -> N
     control = control_for()
     await control.start()
     await control.ask(StartConnector(control.name, control.config(exactly_once_support="required"), 1))
-    failed = await control.until(lambda: next((event for event in control.events if getattr(event, "state", "") == "FAILED"), None))
-    assert "exactly.once.support is required" in failed.trace
+    failed = await control.until(lambda: [event for event in control.events if getattr(event, "state", "") == "FAILED"])
+    assert "exactly.once.support is required" in failed[0].trace
     task = TaskId(control.name, 0)
     await control.ask(StartTask(task, control.config(exactly_once_support="required"), {}, 1))
     assert "exactly.once.source.support=enabled" in (await control.state(task, "FAILED")).trace
-    await asyncio.sleep(0)

@@ -56,7 +56,7 @@ async def test_the_broker_is_killed_and_comes_back(control_for: Callable[..., An
     pytest.param({"exactly_once_source_support": "enabled", "producer_transaction_timeout_ms": 10_000}, id="exactly-once"),
 ])
 async def test_a_broker_that_hangs_costs_a_producer(control_for: Callable[..., Any], own_kafka: KafkaCluster,
-                                                   properties: dict[str, Any]) -> None:
+                                                   properties: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
     control = control_for(task_producer_stall_ms=2_000, **properties)
     await control.start()
     end = 2_000
@@ -73,8 +73,10 @@ async def test_a_broker_that_hangs_costs_a_producer(control_for: Callable[..., A
     numbers = await control.numbers(end)
     if properties:
         assert numbers == list(range(end))
+        assert "goes on from the last committed transaction" in caplog.text
     else:
         assert set(numbers) == set(range(end))
+        assert "a new producer will send what is not acknowledged" in caplog.text
 
 
 async def test_a_task_that_starts_while_kafka_is_away_runs_when_it_is_back(control_for: Callable[..., Any],

@@ -55,7 +55,7 @@ async def test_the_stuck_loop_is_told_with_its_task_and_stacks(control_for: Call
 
 
 @pytest.mark.parametrize("blocked", [False, True])
-async def test_a_host_does_not_outlive_its_control_process(control_for: Callable[..., Any], blocked: bool) -> None:  # noqa: FBT001
+async def test_a_host_does_not_outlive_its_control_process(control_for: Callable[..., Any], blocked: bool) -> None:
     control = control_for()
     await control.start(process=True)
     if blocked:
@@ -68,7 +68,7 @@ async def test_a_host_does_not_outlive_its_control_process(control_for: Callable
         await process.wait()
 
 
-async def test_a_killed_parent_takes_the_host_with_it(tmp_path: Path) -> None:
+async def test_a_killed_parent_takes_the_host_with_it() -> None:
     parent = await asyncio.create_subprocess_exec(
         sys.executable, "-c",
         "import socket, subprocess, sys, time\n"
@@ -78,11 +78,12 @@ async def test_a_killed_parent_takes_the_host_with_it(tmp_path: Path) -> None:
         " pass_fds=(theirs.fileno(), ours.fileno()), start_new_session=True)\n"
         "print(child.pid, flush=True)\n"
         "time.sleep(60)\n", stdout=subprocess.PIPE)
+    assert parent.stdout is not None
     child = int(await parent.stdout.readline())
     parent.send_signal(signal.SIGKILL)
     await parent.wait()
     async with asyncio.timeout(10):
-        while alive(child):
+        while alive(child):  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.05)
 
 

@@ -66,7 +66,7 @@ def test_a_restart_from_any_position_gives_the_rest(text: str, number: int, cuts
 
 
 @given(data=st.binary(max_size=80).map(lambda raw: raw.replace(b"\r", b"x")), cuts=CUTS, replace=st.booleans())
-def test_malformed_bytes_cost_their_line_only(data: bytes, cuts: list[int], replace: bool) -> None:  # noqa: FBT001
+def test_malformed_bytes_cost_their_line_only(data: bytes, cuts: list[int], replace: bool) -> None:
     texts, bad = feed_all(splitter(replace=replace), data, cuts)
     end = 0
     good, wrong = [], []

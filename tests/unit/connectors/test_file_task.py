@@ -1,5 +1,5 @@
 """The file connector as a whole, in memory: records, offsets, options and errors; its form is Kafka Connect's."""
-# ruff: noqa: ASYNC240 - a test writes its own source
+
 import asyncio
 import gzip
 import logging

@@ -4,7 +4,7 @@ from __future__ import annotations
 import asyncio
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from connectors.api import BadRecord, Batch, SourceConnector, SourceRecord, SourceTask
 from connectors.errors import Fatal, Retriable
@@ -18,6 +18,21 @@ def key(name: str, kind: ConfigType, default: Any) -> ConfigKey:
     return ConfigKey(name=name, type=kind, doc="For tests.", default=default)
 
 
+class Marker:
+    """Remembers, in a file if there is a name, that something has happened."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def first(self) -> bool:
+        if not self._name:
+            return True
+        path = Path(self._name)
+        known = path.exists()
+        path.touch()
+        return not known
+
+
 class CounterTask(SourceTask):
     """Counts 0, 1, 2 ... for each of its source partitions."""
 
@@ -26,7 +41,7 @@ class CounterTask(SourceTask):
         topic, rows, end, width = config["topic"], config["rows"], config["end"], config["sources"]
         partitions = [{"source": f"{self.context.task}-{number}"} for number in range(width)]
         positions = [(self.context.offsets.get(partition) or {"n": 0})["n"] for partition in partitions]
-        marker = Path(config["marker"]) if config["marker"] else None
+        marker = Marker(config["marker"])
         while min(positions) < end:
             for number, partition in enumerate(partitions):
                 start = positions[number]
@@ -51,15 +66,12 @@ class CounterTask(SourceTask):
             if config["pause.ms"]:
                 await asyncio.sleep(config["pause.ms"] / 1000)
 
-    async def misbehave(self, start: int, stop: int, marker: Path | None) -> None:
+    async def misbehave(self, start: int, stop: int, marker: Marker) -> None:
         config = self.context.config
         here = range(start, stop)
-        if config["away.at"] in here and marker is not None and not marker.exists():
-            marker.touch()
+        if config["away.at"] in here and marker.first():
             raise Retriable("the source is away")
-        if config["fail.at"] in here and (marker is None or not marker.exists()):
-            if marker is not None:
-                marker.touch()
+        if config["fail.at"] in here and marker.first():
             raise Fatal(f"it fails at {config['fail.at']}, and the password is {config['password']}")
         if config["block.at"] in here:
             time.sleep(3600)  # noqa: ASYNC251 - what a bad connector does
@@ -80,7 +92,7 @@ class CounterConnector(SourceConnector):
 
     version = "1.2.3"
     task_class = CounterTask
-    metrics = {"committed": ("gauge", "the last committed number")}
+    metrics: ClassVar = {"committed": ("gauge", "the last committed number")}
     config_def = ConfigDef([
         key("topic", ConfigType.STRING, "unset"), key("rows", ConfigType.INT, 100), key("end", ConfigType.INT, 1000),
         key("sources", ConfigType.INT, 1), key("keys", ConfigType.BOOLEAN, False), key("bad.every", ConfigType.INT, 0),
@@ -97,7 +109,7 @@ class CounterConnector(SourceConnector):
 
     @classmethod
     def exactly_once_support(cls, config: Any) -> bool:
-        return True
+        return bool(config["end"])
 
     @classmethod
     def can_define_transaction_boundaries(cls, config: Any) -> bool:

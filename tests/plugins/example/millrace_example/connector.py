@@ -69,5 +69,6 @@ class CountdownConnector(SourceConnector):
                 continue
             left = offset.get("left")
             if partition != PARTITION or not isinstance(left, int) or not 0 <= left <= config["start"]:
-                raise ConfigInvalid(f'{partition}: {offset} is not {PARTITION}: {{"left": n}} with n from 0 to {config["start"]}')
+                raise ConfigInvalid(f'{partition}: {offset} is not {PARTITION}: {{"left": n}} with n from 0 to '
+                                    f'{config["start"]}')
         return True
