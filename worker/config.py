@@ -5,6 +5,7 @@ alias tables of the parts they belong to, and collects a warning for every prope
 """
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -293,13 +294,22 @@ def _cross_checks(config: Config) -> list[str]:
 
 
 def _converter_problems(config: Config) -> list[str]:
-    problems = []
+    problems: dict[str, str] = {}
     for name in ("key.converter", "value.converter", "header.converter"):
         try:
             find_converter(config[name], name, headers=name == "header.converter")
         except ConfigInvalid as error:
-            problems.append(str(error))
-    return problems
+            problems[name] = str(error)
+    if problems and config["plugin.path"]:
+        # Loading all plugins takes a moment: only done where a converter may be among them.
+        from worker.plugins import PluginRegistry
+
+        registry = PluginRegistry(config["plugin.path"])
+        for name in list(problems):
+            with contextlib.suppress(ConfigInvalid):
+                (registry.header_converter if name == "header.converter" else registry.converter)(config[name])
+                del problems[name]
+    return list(problems.values())
 
 
 def placement_topic(config: Config) -> str:

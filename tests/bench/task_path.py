@@ -71,7 +71,7 @@ class Control:
 def task_config(source: str, topic: str, rows: int, size: int, folder: Path) -> dict[str, str]:
     """The task's properties; makes the file to be read."""
     if source == "datagen":
-        return {"connector.class": "datagen", "topic": topic, "records": str(rows), "record.size": str(size), "task.partitions": "0"}
+        return {"connector.class": "datagen", "topic": topic, "records": str(rows), "record.size": str(size)}
     path = folder / f"{rows}-{size}.txt"
     if not path.exists():
         line = "x" * (size - 8)

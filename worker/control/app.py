@@ -57,6 +57,7 @@ _log = logging.getLogger(__name__)
 #: What mode says of its services belongs to Faust's own messages.
 _FAUST_LOG: Final = logging.getLogger("faust.millrace")
 _READ_DEADLINE_S: Final = 120.0
+_JOIN_DEADLINE_S: Final = 180.0
 _WATCH_S: Final = 0.25
 #: The share of the session timeout after which a worker that hears nothing of Kafka stops its tasks.
 _FENCE_SHARE: Final = 2 / 3
@@ -172,7 +173,18 @@ class ControlProcess:
         loop = asyncio.get_running_loop()
         self._membership = Membership(self._describe, self._see, loop, f"{self._group}-millrace-members")
         self._app = self._make_app(self._membership)
-        await self._app.start()
+        starting = asyncio.ensure_future(self._app.start())
+        contact = self._membership.contact
+        joined = await until(lambda: starting.done() or contact.refused is not None, _JOIN_DEADLINE_S)
+        if not starting.done():
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+            why = f"Kafka refuses it ({contact.refused})" if joined else f"it did not succeed within {_JOIN_DEADLINE_S:g} s"
+            raise Fatal(f"the worker could not join the group {self._group!r} (group.id): {why}. Check that no Kafka Connect "
+                        "cluster and no consumer group uses this group.id (stop the one that is taken over first), that the "
+                        "worker's user may read the group, and that session.timeout.ms is within the brokers' "
+                        "group.min.session.timeout.ms and group.max.session.timeout.ms")
+        await starting
         if self._app.crashed:
             raise Fatal(f"the worker could not start: {self._app.crash_reason!r}") from self._app.crash_reason
         self._watching = asyncio.create_task(self._watch(), name="contact-watch")

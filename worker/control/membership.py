@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from aiokafka import AIOKafkaConsumer
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
+from aiokafka.errors import KafkaError
 from faust.assignor.leader_assignor import LeaderAssignor
 from faust.assignor.partition_assignor import PartitionAssignor
 from faust.transport.drivers import aiokafka as driver
@@ -97,6 +98,8 @@ class Contact:
     def __init__(self) -> None:
         self.confirmed = 0.0
         self.joined = False
+        #: Why Kafka will not let this worker into the group, if it will not.
+        self.refused: KafkaError | None = None
 
     def age(self) -> float:
         """Seconds since the last confirmation."""
@@ -244,11 +247,15 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
             probing = asyncio.create_task(self._probe(coordinator), name="membership-probe")
             try:
                 joined: bool = await join(subscription)
+            except KafkaError as error:
+                contact.refused = None if error.retriable else error
+                raise
             finally:
                 probing.cancel()
             if joined:
                 contact.confirmed = time.monotonic()
                 contact.joined = True
+                contact.refused = None
             return joined
 
         coordinator._do_heartbeat = do_heartbeat  # noqa: SLF001

@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from aiokafka import AIOKafkaConsumer
 
 from compose.local.connect import worker_properties
 from compose.local.jvm import write_properties
@@ -22,12 +23,13 @@ if TYPE_CHECKING:
 
 
 def properties(bootstrap: str, group: str, **more: str) -> dict[str, str]:
-    return worker_properties(bootstrap, group, free_port(None), 1, {name.replace("_", "."): value for name, value in more.items()})
+    named = {name.replace("_", "."): value for name, value in more.items()}
+    return worker_properties(bootstrap, group, free_port(None), 1, named)
 
 
 def start(folder: Path, values: Mapping[str, str], *arguments: str) -> subprocess.Popen[str]:
     path = write_properties(folder / "worker.properties", dict(values))
-    return subprocess.Popen([sys.executable, "-m", "worker.cli", "worker", str(path), "--processes", "1", *arguments],
+    return subprocess.Popen([sys.executable, "-m", "worker.cli", "worker", str(path), *arguments, "--processes", "1"],
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -91,6 +93,22 @@ def test_connectors_from_the_command_line_run_and_sigterm_ends_with_0(
         process.kill()
     assert process.returncode == 0, output
     assert "The worker has stopped" in output
+
+
+@pytest.mark.parametrize(("mistake", "complaint"), [
+    ({"session_timeout_ms": "1000", "heartbeat_interval_ms": "300"}, "group.min.session.timeout.ms"),
+    ({}, "stop the one that is taken over first"),
+])
+async def test_a_group_that_will_not_have_it_is_explained(
+        bootstrap: str, tmp_path: Path, unique: Callable[[str], str], mistake: dict[str, str], complaint: str) -> None:
+    group = unique("g")
+    consumer = AIOKafkaConsumer(unique("t"), bootstrap_servers=bootstrap, group_id=group)
+    if not mistake:
+        await consumer.start()  # somebody else's group
+    code, output = await asyncio.to_thread(ends, tmp_path, properties(bootstrap, group, **mistake))
+    await consumer.stop()
+    assert code == 1, output
+    assert complaint in output
 
 
 def test_a_second_signal_ends_a_worker_that_waits_for_kafka(tmp_path: Path, unique: Callable[[str], str]) -> None:

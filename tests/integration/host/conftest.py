@@ -135,7 +135,7 @@ class Control:
     async def until(self, condition: Callable[[], Any], deadline_s: float = 30) -> Any:
         """Wait until ``condition`` gives something true."""
         async with asyncio.timeout(deadline_s):
-            while not (found := condition()):  # noqa: ASYNC110 - what is waited for happens elsewhere
+            while not (found := condition()):
                 await asyncio.sleep(0.02)
         return found
 
@@ -164,7 +164,7 @@ class Control:
         found: dict[str, int] = {}
         try:
             async with asyncio.timeout(deadline_s):
-                while (found := await self.saved()) != expected:  # noqa: ASYNC110 - as above
+                while (found := await self.saved()) != expected:
                     await asyncio.sleep(0.05)
         except TimeoutError:
             assert found == expected
@@ -172,7 +172,7 @@ class Control:
     async def consume(self, topic: str, count: int, deadline_s: float = 30, isolation: str = "read_committed") -> list[Any]:
         """All records of a topic, at least ``count`` of them, to its end."""
         async with asyncio.timeout(deadline_s), TopicAdmin(self.client) as admin:
-            while await admin.partitions(topic) is None:  # noqa: ASYNC110 - as above; a consumer would make the topic
+            while await admin.partitions(topic) is None:
                 await asyncio.sleep(0.05)
         consumer = AIOKafkaConsumer(topic, bootstrap_servers=self.client["bootstrap_servers"], auto_offset_reset="earliest",
                                     isolation_level=isolation, check_crcs=True)

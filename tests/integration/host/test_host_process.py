@@ -83,7 +83,7 @@ async def test_a_killed_parent_takes_the_host_with_it() -> None:
     parent.send_signal(signal.SIGKILL)
     await parent.wait()
     async with asyncio.timeout(10):
-        while alive(child):  # noqa: ASYNC110 - another process
+        while alive(child):
             await asyncio.sleep(0.05)
 
 

@@ -1,0 +1,115 @@
+"""Decisions about errors: tolerance, dead letters, restarts, pauses between tries."""
+from __future__ import annotations
+
+import logging
+from itertools import islice
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connectors.api import BadRecord, SourceRecord
+from connectors.errors import Fatal
+from worker.host.errors import ErrorHandler, RestartPolicy, Stage, backoff
+from worker.host.options import CONNECTOR
+from worker.protocol import TaskId, TaskStats
+
+TASK = TaskId("orders", 3)
+RECORD = SourceRecord({"file": "a"}, {"line": 7}, "t", {"id": 1, "raw": b"\xff"}, key="k")
+
+
+def handler(limit: int = 10_000, **options: Any) -> tuple[ErrorHandler, TaskStats]:
+    stats = TaskStats(TASK)
+    config = CONNECTOR.parse({f"errors.{name.replace('_', '.')}": str(value) for name, value in options.items()})
+    return ErrorHandler(TASK, config, stats, logging.LoggerAdapter(logging.getLogger("test.errors"), {}), limit), stats
+
+
+def test_without_tolerance_a_bad_record_is_fatal_with_its_place_and_cause() -> None:
+    errors, stats = handler()
+    cause = ValueError("no number")
+    with pytest.raises(Fatal, match=r'VALUE_CONVERTER of a record failed at source partition \{"file":"a"\}') as caught:
+        errors.bad(Stage.VALUE_CONVERTER, cause, RECORD)
+    assert caught.value.__cause__ is cause
+    assert (stats.record_failures, stats.record_errors, stats.records_skipped) == (1, 1, 0)
+    assert stats.last_error_ms > 0
+
+
+def test_with_tolerance_it_is_skipped_and_counted() -> None:
+    errors, stats = handler(tolerance="all")
+    assert errors.bad(Stage.TRANSFORMATION, ValueError("x"), RECORD) is None
+    assert (stats.record_failures, stats.record_errors, stats.records_skipped, stats.dead_letter_requests) == (1, 0, 1, 0)
+
+
+def test_a_dead_letter_topic_without_tolerance_is_not_used() -> None:
+    assert handler(deadletterqueue_topic_name="d")[0].topic == ""
+
+
+def test_dead_letters_hold_the_raw_input() -> None:
+    errors, stats = handler(tolerance="all", deadletterqueue_topic_name="d")
+    letter = errors.bad(Stage.TASK_POLL, ValueError("x"), BadRecord({"file": "a"}, {"line": 7}, ValueError("x"), b"\x00raw"))
+    assert letter is not None
+    assert (letter.key, letter.value) == (None, b"\x00raw")
+    letter = errors.bad(Stage.VALUE_CONVERTER, ValueError("x"), RECORD)
+    assert letter is not None
+    assert (letter.key, letter.value) == (b"k", '{"id":1,"raw":"ÿ"}'.encode())
+    assert stats.dead_letter_requests == 2
+
+
+def test_dead_letters_without_headers_if_so_wished() -> None:
+    errors, _ = handler(tolerance="all", deadletterqueue_topic_name="d", deadletterqueue_context_headers_enable="false")
+    letter = errors.bad(Stage.TASK_POLL, ValueError("x"), RECORD)
+    assert letter is not None
+    assert letter.headers == []
+
+
+@given(st.integers(0, 20_000))
+def test_dead_letters_fit_the_producer(size: int) -> None:
+    errors, _ = handler(limit=12_000, tolerance="all", deadletterqueue_topic_name="d")
+    letter = errors.bad(Stage.TASK_POLL, ValueError("x" * 50), BadRecord({}, {}, ValueError("x"), b"r" * size))
+    assert letter is not None
+    assert letter.value is not None
+    assert len(letter.value) + sum(len(name) + len(data or b"") for name, data in letter.headers) <= 12_000
+    assert (("__connect.errors.truncated", b"true") in letter.headers) == (len(letter.value) < size)
+
+
+@pytest.mark.parametrize(("messages", "shown"), [("false", False), ("true", True)])
+def test_logs_show_the_record_only_if_so_wished(caplog: pytest.LogCaptureFixture, messages: str, shown: bool) -> None:
+    errors, stats = handler(tolerance="all", log_enable="true", log_include_messages=messages)
+    errors.bad(Stage.KEY_CONVERTER, ValueError("bad"), RECORD, "some.Converter")
+    assert "Executing stage 'KEY_CONVERTER' with class 'some.Converter'" in caplog.text
+    assert ('"id":1' in caplog.text) is shown
+    assert stats.errors_logged == 1
+
+
+def policy(**options: Any) -> RestartPolicy:
+    return RestartPolicy(CONNECTOR.parse({f"errors.restart.{name.replace('_', '.')}": str(value)
+                                          for name, value in options.items()}))
+
+
+def test_no_restarts_by_default() -> None:
+    assert policy().delay(1000.0) is None
+
+
+def test_restarts_pause_longer_and_longer_up_to_the_limit() -> None:
+    always = policy(policy="always", delay_ms=1_000, max_delay_ms=5_000)
+    assert [always.delay(0.1) for _ in range(5)] == [1.0, 2.0, 4.0, 5.0, 5.0]
+
+
+def test_restarts_end_after_the_attempts_that_are_allowed() -> None:
+    limited = policy(policy="always", max_attempts=2, delay_ms=1_000)
+    assert [limited.delay(0.1) for _ in range(3)] == [1.0, 2.0, None]
+
+
+def test_a_long_run_makes_good() -> None:
+    always = policy(policy="always", max_attempts=2, delay_ms=1_000, reset_ms=60_000)
+    assert [always.delay(0.1), always.delay(0.1), always.delay(60.0), always.delay(0.1), always.delay(0.1)] == [
+        1.0, 2.0, 1.0, 2.0, None]
+
+
+@given(st.floats(0.001, 10), st.floats(0.001, 100))
+def test_pauses_between_tries_double_with_jitter_and_stay_bounded(first: float, last: float) -> None:
+    pauses = list(islice(backoff(first, last), 40))
+    assert all(0 < pause <= last * 1.2 for pause in pauses)
+    assert pauses[-1] >= last * 0.8
+    assert pauses[0] <= first * 1.2

@@ -1,0 +1,165 @@
+"""Records get to the partitions that Kafka's default partitioner gives them, and into batches that hold their units."""
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from aiokafka.record.default_records import DefaultRecordBatch
+
+from connectors.errors import Fenced
+from worker.converters.partitioner import partition
+from worker.host.commits import Unit
+from worker.host.routes import PartitionWriter, ProducerSettings, RecordTooLarge, Route
+
+
+class Counted:
+    """A producer that counts, and sends nothing."""
+
+    def __init__(self, **arguments: Any) -> None:
+        self.settings = ProducerSettings(arguments)
+        self.rows = self.bytes = 0
+        self.leaders: list[int] = []
+        self.closed = False
+
+    def check(self) -> None:
+        if self.closed:
+            raise Fenced("closed")
+
+    def available(self, topic: str) -> list[int]:
+        assert topic == "t"
+        return self.leaders
+
+    def account(self, rows: int, size: int) -> None:
+        self.rows += rows
+        self.bytes += size
+
+    def serve(self, writer: PartitionWriter) -> None:
+        assert writer.topic == "t"
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    loop = asyncio.new_event_loop()
+    asyncio._set_running_loop(loop)  # routes only ask it for the time
+    yield loop
+    asyncio._set_running_loop(None)
+    loop.close()
+
+
+def route(sink: Counted, partitions: int) -> Route:
+    made = Route(sink, "t", sink.settings.batch_size)
+    made.grow(partitions)
+    return made
+
+
+def content(made: Route) -> dict[int, list[tuple[bytes | None, bytes | None]]]:
+    found: dict[int, list[tuple[bytes | None, bytes | None]]] = {}
+    for writer in made.writers:
+        writer.roll()
+        for chunk in writer.full:
+            assert chunk.count == chunk.record_count() > 0
+            found.setdefault(writer.partition, []).extend(
+                (record.key, record.value) for record in DefaultRecordBatch(bytes(chunk.build())))
+    return found
+
+
+@pytest.mark.usefixtures("loop")
+@pytest.mark.parametrize("partitions", [1, 7])
+def test_keys_decide(partitions: int) -> None:
+    sink = Counted()
+    made = route(sink, partitions)
+    unit = Unit()
+    keys = [b"key-%d" % number for number in range(100)]
+    assert made.append(unit, keys, keys) == []
+    found = content(made)
+    assert {key: number for number, rows in found.items() for key, _ in rows} == {
+        key: partition(key, partitions) for key in keys}
+    assert [row for row in found[0]] == [(key, key) for key in keys if partition(key, partitions) == 0]
+    assert unit.held == 1 + len(found)
+    assert sink.rows == 100
+
+
+@pytest.mark.usefixtures("loop")
+def test_null_keys_stay_together_and_move_on_when_a_batch_is_full() -> None:
+    sink = Counted(max_batch_size=1_000)
+    made = route(sink, 50)
+    unit = Unit()
+    assert made.append(unit, [b"x" * 100] * 5) == []
+    assert len([writer for writer in made.writers if writer.chunk]) == 1
+    made.append(unit, [b"x" * 100] * 200)
+    found = content(made)
+    assert len(found) > 5, "with 20 full batches and 50 partitions"
+    assert sum(map(len, found.values())) == sink.rows == 205
+    assert unit.held == 1 + sum(len(writer.full) for writer in made.writers)
+    assert all(chunk.size() <= 1_000 for writer in made.writers for chunk in writer.full)
+    assert sink.bytes == sum(chunk.accounted for writer in made.writers for chunk in writer.full)
+
+
+@pytest.mark.usefixtures("loop")
+def test_null_keys_move_on_though_no_batch_gets_full() -> None:
+    made = route(Counted(max_batch_size=1_000), 50)
+    used = set()
+    for _ in range(100):
+        made.append(Unit(), [b"x" * 100])
+        used |= {writer.partition for writer in made.writers if writer.chunk}
+        for writer in made.writers:
+            writer.roll()
+    assert len(used) > 3
+
+
+@pytest.mark.usefixtures("loop")
+def test_null_keys_avoid_partitions_without_leader() -> None:
+    sink = Counted(max_batch_size=1_000)
+    sink.leaders = [2]
+    made = route(sink, 4)
+    made.append(Unit(), [b"x" * 100] * 50)
+    assert set(content(made)) == {2}
+
+
+@pytest.mark.usefixtures("loop")
+def test_given_partitions_go_before_keys_and_must_exist() -> None:
+    sink = Counted()
+    made = route(sink, 3)
+    refused = made.append(Unit(), [b"0", b"1", b"2", b"3", b"4"], [b"a", b"a", None, b"a", b"a"], [2, None, 1, 3, -1])
+    assert [index for index, _ in refused] == [3, 4]
+    assert "has no partition 3, only 3" in str(refused[0][1])
+    found = content(made)
+    assert found[2][0] == (b"a", b"0")
+    assert (None, b"2") in found[1]
+    assert (b"a", b"1") in found[partition(b"a", 3)]
+    assert sink.rows == 3
+
+
+@pytest.mark.usefixtures("loop")
+@pytest.mark.parametrize("keyed", [False, True])
+def test_a_record_too_large_is_refused_alone(keyed: bool) -> None:
+    sink = Counted(max_request_size=1_000, max_batch_size=400)
+    made = route(sink, 2)
+    unit = Unit()
+    values = [b"a" * 10, b"b" * 2_000, b"c" * 10, b"d" * 500, b"e" * 10]
+    refused = made.append(unit, values, [b"k"] * 5 if keyed else None)
+    assert [(index, type(error)) for index, error in refused] == [(1, RecordTooLarge)]
+    assert "max.request.size (1000)" in str(refused[0][1])
+    assert sorted(value for rows in content(made).values() for _, value in rows) == [
+        value for value in values if len(value) < 1_000]
+    assert sink.rows == 4
+
+
+@pytest.mark.usefixtures("loop")
+def test_timestamps_and_headers_arrive() -> None:
+    made = route(Counted(), 1)
+    made.append(Unit(), [b"v", None], [b"k", b"l"], None, [1, 2], [[("h", b"x")], []])
+    made.writers[0].roll()
+    (chunk,) = made.writers[0].full
+    assert [(record.timestamp, record.value, list(record.headers)) for record in DefaultRecordBatch(bytes(chunk.build()))] == [
+        (1, b"v", [("h", b"x")]), (2, None, [])]
+
+
+def test_nothing_is_taken_after_the_end() -> None:
+    sink = Counted()
+    made = route(sink, 1)
+    sink.closed = True
+    with pytest.raises(Fenced):
+        made.append(Unit(), [b"x"])
