@@ -25,8 +25,6 @@ from connectors.file.stream import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Text skipped in one call on the way to a position in compressed text.
-_SKIP: Final = 16 * BLOCK
 #: How often to look for a rotation while there is still something to read, seconds.
 _LOOK_INTERVAL: Final = 0.5
 #: Rotated files held open because they are still to be read.

@@ -9,8 +9,9 @@ from typing import Final, Protocol
 
 from connectors.errors import Fatal, Retriable
 
-#: Bytes of text read at once: few enough to hold, many enough to make the way through a thread cheap.
-BLOCK: Final = 256 * 1024
+#: Bytes of text read at once: many enough to make the way through a thread cheap, and just few enough that the allocator keeps
+#: the memory for the next block (from 128 KB on each block is mapped and unmapped, which costs more than splitting it).
+BLOCK: Final = 128 * 1024 - 64
 _RAW_BLOCK: Final = 64 * 1024
 _MAGIC: Final = b"\x1f\x8b"
 

@@ -195,6 +195,17 @@ class Cluster:
 
         self.until(run, f"the tasks of {load.name} did not come to run")
 
+    def until_settled(self, load: Load) -> None:
+        """Wait until every worker says of every task that it runs, and where it was placed: no late status hides a newer one."""
+        def settled() -> bool:
+            status, body = self.ask("GET", f"/connectors/{load.name}/explain")
+            if status != 200:
+                return False
+            placed = {task["id"]: Placed("RUNNING", task["worker_id"]) for task in body["tasks"]}
+            return len(placed) == load.tasks and all(self.tasks(load.name, worker) == placed for worker in self.running)
+
+        self.until(settled, f"what workers say of {load.name} does not come to be what is")
+
     def saved(self, load: Load, by: MillraceWorker | None = None) -> dict[int, int]:
         """Source partition -> how many of its records are covered by the committed offset."""
         status, body = self.ask("GET", f"/connectors/{load.name}/offsets", by=by)
@@ -219,7 +230,9 @@ class Cluster:
     def finish(self, load: Load) -> int:
         """Wait until all is delivered, and compare it with the source; returns how many records are there more than once."""
         self.until_done(load)
+        self.until_settled(load)
         twice = verify(self.bootstrap, load, exactly_once=self.exactly_once)
+        self.until_settled(load)
         print(f"{load.name}: {load.records} records, {twice} of them more than once")
         return twice
 

@@ -25,7 +25,7 @@ def cut_and_heal(workers: Cluster, far: MillraceWorker, kafka: ProxiedKafka, str
     near = workers.worker(min(others))
     workers.until_saved(stream, 0.15)
     assert far.worker_id in workers.places(stream), "the worker has nothing to lose"
-    assert sum(workers.numbers(far, "millrace_host_tasks")) > 0
+    workers.until(lambda: sum(workers.numbers(far, "millrace_host_tasks")) > 0, "the worker's metrics know of no task")
     kafka.proxy.cut()
     with timed("a cut off worker's tasks ran elsewhere after"):
         workers.until_running(stream, others, by=near)

@@ -41,7 +41,7 @@ async def serve(sock: socket.socket, *, own_process: bool = False) -> None:
     loop = asyncio.get_running_loop()
     sock.setblocking(False)
     writer = watch.SharedWriter(sock.dup(), loop)
-    orphaned = watch.hung_up(sock.dup()) if own_process else None
+    orphaned = watch.hung_up(sock.dup(), watch.maker_of(sock)) if own_process else None
     loop_watch = watch.LoopWatch(loop, _DEFAULT_STUCK_S, lambda frame: writer.write_from_thread(frame, 2.0), orphaned)
     reader, other_writer = await asyncio.open_connection(sock=sock, limit=_READ_LIMIT)
 

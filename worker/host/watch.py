@@ -30,7 +30,6 @@ log = logging.getLogger(__name__)
 _TICK_S: Final = 0.5
 _WARN_S: Final = 2.0
 _BEAT_S: Final = 0.25
-_SEND_DEADLINE_S: Final = 2.0
 _PR_SET_PDEATHSIG: Final = 1
 #: What follows the task's or connector's own name in names of asyncio tasks.
 _SUFFIXES: Final = frozenset({"runner", "offsets", "producer", "connector", "validate", "alter-offsets"})
@@ -128,10 +127,12 @@ class LoopWatch:
         stuck_s: seconds without a turn after which the loop counts as stuck.
         send: sends a frame from the thread.
         orphaned: tells whether the control process has gone; None if that can't happen (in its own process).
+        warn_s: seconds without a turn after which a first warning is sent.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, stuck_s: float, send: Callable[[bytes], object],
-                 orphaned: Callable[[float], bool] | None) -> None:
+                 orphaned: Callable[[float], bool] | None, warn_s: float = _WARN_S) -> None:
+        self._warn_s = warn_s
         self._loop = loop
         self._stuck_s = stuck_s
         self._send = send
@@ -180,7 +181,7 @@ class LoopWatch:
             if late >= self._stuck_s and told != beat:
                 told = warned = beat
                 self._tell(late)
-            elif late >= _WARN_S and warned != beat:
+            elif late >= self._warn_s and warned != beat:
                 warned = beat
                 self._tell(late)
 
@@ -210,16 +211,18 @@ def all_stacks() -> str:
     return "\n".join(parts)
 
 
-def hung_up(sock: socket.socket) -> Callable[[float], bool]:
-    """A function that waits up to so many seconds and tells whether the other end of ``sock``, or the parent, has gone.
+def maker_of(sock: socket.socket) -> int:
+    """The process that made a socket pair: this one's parent, which may have gone before this one looks who its parent is."""
+    if hasattr(socket, "SO_PEERCRED"):
+        pid: int = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))[0]
+        return pid
+    return os.getppid()
 
-    The parent is who made the socket pair: it may have gone before this process came to look who its parent is.
-    """
+
+def hung_up(sock: socket.socket, parent: int) -> Callable[[float], bool]:
+    """A function that waits up to so many seconds and tells whether the other end of ``sock``, or the ``parent``, has gone."""
     poll = select.poll()
     poll.register(sock, select.POLLHUP | select.POLLERR)
-    parent = os.getppid()
-    if hasattr(socket, "SO_PEERCRED"):
-        parent = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))[0]
 
     def check(timeout_s: float) -> bool:
         return bool(poll.poll(timeout_s * 1000)) or os.getppid() != parent

@@ -48,7 +48,7 @@ def test_what_is_placed() -> None:
     (1, 2, True, 1),
     (3, 3, False, 0),     # done already
 ])
-def test_how_many_producers_are_fenced(before: int | None, now: int, pending: bool, expected: int) -> None:  # noqa: FBT001
+def test_how_many_producers_are_fenced(before: int | None, now: int, pending: bool, expected: int) -> None:
     snapshot = ClusterSnapshot(connectors={"c": {}}, task_counts={"c": now},
                                fenced_counts={} if before is None else {"c": before},
                                pending_fencing=frozenset({"c"} if pending else ()))

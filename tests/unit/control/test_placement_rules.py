@@ -77,7 +77,7 @@ def test_other_connectors_never_move_when_one_is_added_changed_or_deleted(connec
 
 @given(_connectors, st.lists(st.sampled_from("abc"), min_size=1, max_size=6), st.lists(st.sampled_from("abcd"), max_size=6),
        st.booleans())
-def test_labels_are_kept_to(connectors: dict[str, int], zones: list[str], needs: list[str], rebalance: bool) -> None:  # noqa: FBT001
+def test_labels_are_kept_to(connectors: dict[str, int], zones: list[str], needs: list[str], rebalance: bool) -> None:
     workers = {f"w{number}:1": Worker(labels={"zone": zone}) for number, zone in enumerate(zones)}
     wanted = units(connectors)
     for number, unit in enumerate(list(wanted)):

@@ -1,0 +1,105 @@
+"""Records become bytes in runs; a bad one is refused alone."""
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connectors.api import BadRecord, Batch, Header, SourceRecord
+from connectors.schema import INT32, INT64, STRING
+from worker.converters.json import JsonConverter
+from worker.converters.simple_header import SimpleHeaderConverter
+from worker.converters.string import StringConverter
+from worker.host.convert import Conversion, Refused, runs
+from worker.host.errors import Stage
+from worker.host.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+SCHEMAS = (None, INT32, INT64)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["t", "u"]), st.sampled_from(SCHEMAS), st.sampled_from(SCHEMAS)), min_size=1,
+                max_size=30))
+def test_runs_are_uniform_and_keep_the_order_within_topics(kinds: list[tuple[str, Any, Any]]) -> None:
+    records = [SourceRecord({}, {"n": number}, topic, number, value_schema, None, key_schema)
+               for number, (topic, value_schema, key_schema) in enumerate(kinds)]
+    found = runs(records)
+    for run in found:
+        assert len({(record.topic, id(record.value_schema), id(record.key_schema)) for record in run}) == 1
+    for topic in "tu":
+        assert [record.value for run in found for record in run if record.topic == topic] == [
+            record.value for record in records if record.topic == topic]
+    assert len(found) == sum(len(list(groupby([kind for kind in kinds if kind[0] == topic]))) for topic in "tu")
+    if len(set(kinds)) == 1:
+        assert found[0] is records, "the usual case copies nothing"
+
+
+async def once(call: Callable[[], Awaitable[Any]]) -> None:
+    await call()
+
+
+def conversion() -> Conversion:
+    return Conversion(StringConverter({}, is_key=True), JsonConverter({"schemas.enable": "false"}, is_key=False),
+                      SimpleHeaderConverter({}), once)
+
+
+async def test_values_without_keys_and_headers_take_the_short_way() -> None:
+    refused: list[Refused] = []
+    converted = await conversion().convert([SourceRecord({}, {}, "t", {"n": n}) for n in range(3)], refused)
+    assert converted is not None
+    assert converted.values == [b'{"n":0}', b'{"n":1}', b'{"n":2}']
+    assert (converted.keys, converted.headers, converted.partitions, converted.timestamps) == (None, None, None, None)
+    assert refused == []
+
+
+async def test_everything_a_record_has_arrives() -> None:
+    record = SourceRecord({}, {}, "t", {"n": 1}, None, "k", STRING, 3, (Header("h", "v", STRING),), 12)
+    converted = await conversion().convert([record, SourceRecord({}, {}, "t", None, None, None, STRING)], [])
+    assert converted is not None
+    assert converted.values == [b'{"n":1}', None]
+    assert converted.keys == [b"k", None]
+    assert converted.partitions == [3, None]
+    assert converted.timestamps == [12, None]
+    assert converted.headers == [[("h", b"v")], []]
+
+
+async def test_bad_records_are_refused_alone_with_their_stage() -> None:
+    class Broken:
+        def __str__(self) -> str:
+            raise ValueError("no text")
+
+    good = SourceRecord({}, {}, "t", {"n": 1}, None, "k")
+    records = [good, SourceRecord({}, {}, "t", {"n": object()}, None, "k"), good,
+               SourceRecord({}, {}, "t", {"n": 2}, None, Broken())]
+    refused: list[Refused] = []
+    converted = await conversion().convert(records, refused)
+    assert converted is not None
+    assert list(converted.records) == [good, good]
+    assert converted.keys == [b"k", b"k"]
+    assert [(item.record, item.stage) for item in refused] == [(records[1], Stage.VALUE_CONVERTER),
+                                                               (records[3], Stage.KEY_CONVERTER)]
+    assert refused[0].executing == "worker.converters.json.JsonConverter"
+
+
+async def test_nothing_is_left_of_a_run_of_bad_records() -> None:
+    refused: list[Refused] = []
+    assert await conversion().convert([SourceRecord({}, {}, "t", {"n": object()})] * 3, refused) is None
+    assert len(refused) == 3
+
+
+def test_a_unit_has_the_last_position_of_each_partition() -> None:
+    a, b, other_a = {"p": "a"}, {"p": "b"}, {"p": "a"}
+    records = [SourceRecord(a, {"n": 1}, "t"), SourceRecord(b, {"n": 2}, "t"), SourceRecord(other_a, {"n": 3}, "t"),
+               SourceRecord(b, {"n": 4}, "t"), SourceRecord(a, {"n": 5}, "t", timestamp=77)]
+    unit = Session.unit_of(Batch(records))
+    assert {partition["p"]: offset for _, partition, offset in unit.positions} == {"a": {"n": 5}, "b": {"n": 4}}
+    assert unit.timestamp == 77
+    bad = (BadRecord({"p": "a"}, {"n": 9}, ValueError()), BadRecord({"p": "c"}, {"n": 6}, ValueError()))
+    unit = Session.unit_of(Batch(records, bad, (({"p": "b"}, {"n": 8}), ({"p": "d"}, None))))
+    assert {partition["p"]: offset for _, partition, offset in unit.positions} == {
+        "a": {"n": 5}, "b": {"n": 8}, "c": {"n": 6}, "d": None}
+    assert Session.unit_of(Batch([])).positions == ()
