@@ -80,6 +80,10 @@ class StatusState:
         """Task number -> status, by number; a copy."""
         return dict(sorted(self._tasks.get(name, _NOTHING).items()))
 
+    def with_topics(self) -> list[str]:
+        """Names of connectors, known or gone, that have active topics."""
+        return [name for name, topics in self._topics.items() if topics]
+
     def topics(self, name: str) -> dict[str, TopicStatus]:
         """Active topics of the connector; a copy."""
         return dict(self._topics.get(name, _NO_TOPICS))

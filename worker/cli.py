@@ -126,7 +126,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0 done, 1 failed (the reason is on standard error), 2 wrong arguments, 130 interrupted.
     """
-    options = parser().parse_args(argv)
+    top = parser()
+    options, rest = top.parse_known_args(argv)
+    # argparse takes no positional arguments behind an option that follows some: worker FILE --processes 1 CONNECTOR.
+    if rest and hasattr(options, "connectors") and not any(item.startswith("-") for item in rest):
+        options.connectors += map(Path, rest)
+    elif rest:
+        top.error(f"unrecognized arguments: {' '.join(rest)}")
     try:
         return int(options.run(options))
     except MillraceError as error:

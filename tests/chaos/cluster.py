@@ -196,7 +196,7 @@ class Cluster:
         self.until(run, f"the tasks of {load.name} did not come to run")
 
     def until_settled(self, load: Load) -> None:
-        """Wait until every worker says of every task that it runs, and where it was placed: no late status hides a newer one."""
+        """Wait until every worker says of every task that it runs where it was placed: no late status hides a newer one."""
         def settled() -> bool:
             status, body = self.ask("GET", f"/connectors/{load.name}/explain")
             if status != 200:

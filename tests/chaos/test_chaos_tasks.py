@@ -36,7 +36,7 @@ def test_stalled_task(pair: Cluster, load: Callable[..., Load], tmp_path: Path) 
 
 @pytest.mark.parametrize("exactly_once", [False, True], ids=["at_least_once", "exactly_once"])
 def test_full_event_loop(cluster: Callable[..., Cluster], unique: Callable[[str], str], tmp_path: Path,
-                         exactly_once: bool) -> None:  # noqa: FBT001
+                         exactly_once: bool) -> None:
     """A source that blocks its host's event loop: the host is dumped, killed and replaced; the other host goes on."""
     alone = cluster(1, processes=2, exactly_once=exactly_once)
     (worker,) = alone.workers

@@ -11,7 +11,7 @@ from tests.chaos.delivery import Load
 
 
 @pytest.mark.parametrize("leads", [False, True], ids=["follower", "leader"])
-def test_killed_worker(pair: Cluster, load: Callable[..., Load], leads: bool) -> None:  # noqa: FBT001
+def test_killed_worker(pair: Cluster, load: Callable[..., Load], leads: bool) -> None:
     stream = load()
     pair.until_saved(stream, 0.2)
     victim = pair.leader() if leads else pair.followers()[0]

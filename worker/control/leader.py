@@ -24,6 +24,7 @@ from offsets.records import (
     session_key_record,
     task_count_record,
     task_status_record,
+    topic_status_record,
 )
 from worker.control.fencing import fence_producers
 from worker.control.placement import INSTANCE, Placement, Unit, Worker, place, requirement
@@ -438,6 +439,10 @@ class Leader:
     def _forget_statuses(self) -> None:
         """Remove statuses of connectors and tasks that no longer exist."""
         snapshot, state = self._config.snapshot, self._status.state
+        for name in state.with_topics():
+            if name not in snapshot.connectors:
+                for topic in state.topics(name):
+                    self._status.put(topic_status_record(name, topic, None))
         for name in state.connectors():
             if name not in snapshot.connectors:
                 for task in state.tasks(name):

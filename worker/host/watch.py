@@ -70,15 +70,22 @@ class SharedWriter:
         """Send now, waiting up to ``deadline_s`` seconds for room; False if it can't be sent. Not on the event loop."""
         until = time.monotonic() + deadline_s
         with self._lock:
+            if self._closing:
+                return False
             self._queued += data
-            while self._queued and not self._closing:
+        while True:
+            # Not held while waiting: the loop may have its turn again, and queues behind what is queued.
+            with self._lock:
+                if self._closing:
+                    return False
                 self._send()
-                left = until - time.monotonic()
-                if left <= 0:
-                    break
-                if self._queued:
-                    select.select((), (self._sock,), (), min(left, 0.1))
-            return not self._queued
+                if not self._queued:
+                    return True
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            with contextlib.suppress(OSError, ValueError):  # closed meanwhile
+                select.select((), (self._sock,), (), min(left, 0.1))
 
     def is_closing(self) -> bool:
         """Whether nothing can be sent any more."""

@@ -142,7 +142,7 @@ async def test_a_killed_host_loses_nothing(control_for: Callable[..., Any]) -> N
     await control.start(process=True)
     end = 60_000
     for _ in range(3):
-        task = await control.start_task(end=end, rows=97, sources=2, pause_ms=1)
+        task = await control.start_task(end=end, rows=97, sources=2, pause_ms=30)
         await control.until(lambda task=task: (found := control.stats(task)) and found.commits > 0
                             and found.written > 1_500)
         await control.kill()

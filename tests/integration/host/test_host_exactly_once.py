@@ -23,7 +23,7 @@ async def test_nothing_twice_after_kills(control_for: Callable[..., Any], bounda
     end = 20_000
     options = {"transaction_boundary": boundary, "transaction_boundary_interval_ms": 100, "rows": 53}
     for _ in range(3):
-        task = await control.start_task(end=end, pause_ms=10, **options)
+        task = await control.start_task(end=end, pause_ms=30, **options)
         await control.until(lambda task=task: (found := control.stats(task)) and found.written > 300)
         await control.kill()
         await control.start_host(process=True)

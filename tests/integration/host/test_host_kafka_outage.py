@@ -33,8 +33,8 @@ async def test_the_broker_is_killed_and_comes_back(control_for: Callable[..., An
                                                   properties: dict[str, Any]) -> None:
     control = control_for(**properties)
     await control.start()
-    end = 3_000
-    task = await control.start_task(end=end, rows=20, pause_ms=10, errors_tolerance="all", transaction_boundary="interval",
+    end = 12_000
+    task = await control.start_task(end=end, rows=20, pause_ms=15, errors_tolerance="all", transaction_boundary="interval",
                                     transaction_boundary_interval_ms=200)
     await control.until(lambda: (found := control.stats(task)) and found.commits > 0 and found.written > 400)
     await asyncio.to_thread(own_kafka.broker(0).kill)
@@ -59,8 +59,8 @@ async def test_a_broker_that_hangs_costs_a_producer(control_for: Callable[..., A
                                                    properties: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
     control = control_for(task_producer_stall_ms=2_000, **properties)
     await control.start()
-    end = 2_000
-    task = await control.start_task(end=end, rows=20, pause_ms=10, transaction_boundary="interval",
+    end = 12_000
+    task = await control.start_task(end=end, rows=20, pause_ms=15, transaction_boundary="interval",
                                     transaction_boundary_interval_ms=200)
     await control.until(lambda: (found := control.stats(task)) and found.commits > 0 and found.written > 200)
     broker = own_kafka.broker(0)
