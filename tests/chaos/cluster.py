@@ -237,7 +237,7 @@ class Cluster:
         return twice
 
     def history(self, name: str) -> list[Event]:
-        """All status records of a connector and its tasks, oldest first (of each unit)."""
+        """All status records of a connector and its tasks, unit by unit, each one's oldest first."""
         events = []
         for each in read_topic(self.bootstrap, f"{self.group}-status", committed=True):
             key = (each.key or b"").decode()
@@ -247,7 +247,8 @@ class Cluster:
             value = json.loads(each.value) if each.value else {}
             events.append(Event(unit, value.get("state", "GONE"), value.get("worker_id", ""), value.get("generation", -1),
                                 value.get("trace") or ""))
-        return events
+        # A unit's records are in one partition of the topic; the order between partitions is by chance.
+        return sorted(events, key=lambda event: event.unit)
 
     def starts(self, name: str) -> dict[str, int]:
         """How often each of a connector's tasks was reported to run."""

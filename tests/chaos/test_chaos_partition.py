@@ -45,7 +45,7 @@ def test_cut_off_follower(pair: Cluster, load: Callable[..., Load], healed: Prox
     far = pair.add(bootstrap=healed.proxied)
     try:
         pair.until_complete()
-        cut_and_heal(pair, far, healed, load(records=9000, partitions=3, tasks=3))
+        cut_and_heal(pair, far, healed, load(records=6600, partitions=3, tasks=3))
     finally:
         pair.drop(far)
 
@@ -56,6 +56,6 @@ def test_cut_off_leader(cluster: Callable[..., Cluster], unique: Callable[[str],
     workers.add()
     workers.until_complete()
     assert workers.leader() is far, "the first worker leads"
-    stream = Load(unique("c"), unique("t"), records=6000)
+    stream = Load(unique("c"), unique("t"), records=5000)
     workers.create(stream)
     cut_and_heal(workers, far, healed, stream)

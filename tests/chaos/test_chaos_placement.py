@@ -24,7 +24,7 @@ def test_other_connectors_come_and_go(pair: Cluster, load: Callable[..., Load]) 
 
 
 def test_returning_worker(pair: Cluster, load: Callable[..., Load]) -> None:
-    stream = load(records=8000, rate=250, partitions=4, tasks=4)
+    stream = load(records=6000, rate=250, partitions=4, tasks=4)
     pair.until_saved(stream, 0.1)
     victim = pair.followers()[0]
     assert sorted(task.worker for task in pair.tasks(stream.name).values()) == sorted([*pair.ids, *pair.ids])

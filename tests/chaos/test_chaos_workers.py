@@ -25,7 +25,7 @@ def test_killed_worker(pair: Cluster, load: Callable[..., Load], leads: bool) ->
 
 
 def test_killed_task_host(pair: Cluster, load: Callable[..., Load]) -> None:
-    stream = load()
+    stream = load(options={"transaction.boundary": "connector", "transaction.size": "120"})
     pair.until_saved(stream, 0.2)
     victim = pair.workers[0]
     (host,) = victim.hosts()

@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 _DEFAULT_STUCK_S: Final = 10.0
 _READ_LIMIT: Final = 1 << 24
+_GC_THRESHOLDS: Final = (50_000, 20, 100)
 #: Seconds that tasks get to stop when a host that is part of its control process loses its pipe.
 _CLOSE_S: Final = 5.0
 
@@ -49,9 +50,11 @@ async def serve(sock: socket.socket, *, own_process: bool = False) -> None:
         loop_watch.set_stuck(int(init.properties.get("task.host.stuck.ms", _DEFAULT_STUCK_S * 1000)) / 1000)
         if own_process:
             _own_logging(init, host)
-            # What is loaded now stays: the collector need not look at it again and again.
+            # What is loaded now stays: the collector need not look at it again and again. Records in flight are freed by
+            # their reference counts; with Python's own thresholds the collector would run after every 700 of them.
             gc.collect()
             gc.freeze()
+            gc.set_threshold(*_GC_THRESHOLDS)
 
     peer = Peer(reader, writer, lambda message: host.handle(message), ToHost)  # noqa: PLW0108 - host comes after it
     host = Host(peer, loop_watch.take_lag, initialized)

@@ -76,7 +76,7 @@ class SharedWriter:
         while True:
             # Not held while waiting: the loop may have its turn again, and queues behind what is queued.
             with self._lock:
-                if self._closing:
+                if self.is_closing():  # another thread may have closed it meanwhile
                     return False
                 self._send()
                 if not self._queued:

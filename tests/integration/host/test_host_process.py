@@ -30,14 +30,27 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-async def test_a_task_that_ignores_its_cancellation_is_abandoned(control_for: Callable[..., Any]) -> None:
+async def test_what_a_cancelled_task_still_gives_is_dropped(control_for: Callable[..., Any]) -> None:
     control = control_for()
     await control.start()
     task = await control.start_task(end=1_000, rows=100, stubborn_at=500)
     await control.until(lambda: (found := control.stats(task)) and found.written == 500)
-    assert await control.stop_task(task, 5), "it ends, with one batch more, which is dropped"
+    assert await control.stop_task(task, 5)
     assert await control.numbers(500) == list(range(500))
     assert await control.saved() == {"0-0": 500}
+
+
+async def test_a_task_that_ignores_its_cancellation_is_abandoned(control_for: Callable[..., Any]) -> None:
+    control = control_for(offset_flush_interval_ms=60_000)
+    await control.start(process=True)
+    task = await control.start_task(end=1_000, rows=100, deaf_at=500)
+    await control.until(lambda: (found := control.stats(task)) and found.written == 500)
+    assert await control.stop_task(task, 2) is False
+    assert await control.saved() == {"0-0": 500}, "what was delivered is committed all the same"
+    other = await control.start_task(end=1_000, rows=100)
+    await control.state(other, "RUNNING")
+    assert await control.numbers(1_000) == list(range(1_000)), "the next instance works beside the abandoned one"
+    await control.kill()
 
 
 async def test_the_stuck_loop_is_told_with_its_task_and_stacks(control_for: Callable[..., Any]) -> None:

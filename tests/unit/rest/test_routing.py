@@ -82,7 +82,7 @@ def _route(*, takes_body: bool = False, negotiate: bool = True) -> Route:
     ("bogus", None, False, False, 406),
     ("text/plain", "text/plain", False, False, 415),
 ])
-def test_media_types(accept: str | None, content_type: str | None, has_body: bool, takes_body: bool,  # noqa: FBT001
+def test_media_types(accept: str | None, content_type: str | None, has_body: bool, takes_body: bool,
                      status: int | None) -> None:
     route = _route(takes_body=takes_body)
     if status is None:

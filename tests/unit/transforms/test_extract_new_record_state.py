@@ -51,7 +51,7 @@ DELETE = event({"id": 1, "name": "x"}, None, "d")
     ({"delete__tombstone__handling__mode": "drop", "drop__tombstones": "false", "delete__handling__mode": "none"}, "dropped",
      False),
 ])
-def test_deletions_and_tombstones(options: dict[str, str], deleted: str, keeps_tombstone: bool) -> None:  # noqa: FBT001
+def test_deletions_and_tombstones(options: dict[str, str], deleted: str, keeps_tombstone: bool) -> None:
     result = unwrap(DELETE, **options)
     if deleted == "dropped":
         assert result is None

@@ -13,7 +13,7 @@ from worker.transforms.versions import version_key, version_matches
     ("[4.1.2,)", "4.1.2", True), ("(,4.1.2]", "4.1.2", True), ("(,4.1.2)", "4.1.2", False), ("(,1],[4,)", "4.1", True),
     ("(,1],[4,)", "3", False), ("[3.5.0,4)", "3.5.0.Final", True), ("(,)", "x", True), ("[2.10,)", "2.9", False),
 ])
-def test_ranges(wanted: str | None, version: str, matches: bool) -> None:  # noqa: FBT001
+def test_ranges(wanted: str | None, version: str, matches: bool) -> None:
     assert version_matches(wanted, version) is matches
 
 

@@ -68,7 +68,7 @@ def test_transforms_run_in_the_order_of_the_list() -> None:
 
 @pytest.mark.parametrize(("negate", "topic", "applied"), [(None, "x1", True), (None, "y", False), ("false", "x1", True),
                                                           ("true", "x1", False), ("TRUE", "y", True)])
-def test_predicates(negate: str | None, topic: str, applied: bool) -> None:  # noqa: FBT001
+def test_predicates(negate: str | None, topic: str, applied: bool) -> None:
     stage = adds("f", predicate="p", **({} if negate is None else {"negate": negate}))
     config = chain(stage, predicates="p", **{"predicates.p.type": KAFKA + "predicates.TopicNameMatches",
                                              "predicates.p.pattern": "x."})

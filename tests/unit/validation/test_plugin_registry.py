@@ -101,7 +101,7 @@ def test_a_short_name_of_two_connectors_means_neither() -> None:
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_folders_with_packages(tmp_path: Path, nested: bool) -> None:  # noqa: FBT001
+def test_folders_with_packages(tmp_path: Path, nested: bool) -> None:
     name = f"millrace_test_packaged_{int(nested)}"
     package(tmp_path / "one" if nested else tmp_path, name, CONNECTOR.format(n=int(nested)),
             f"[millrace.connectors]\npackaged{int(nested)} = {name}:PackagedConnector\n")

@@ -88,7 +88,7 @@ async def test_references_are_shown_and_what_they_stand_for_is_not(registry: Plu
     ("All", "linger.ms", True), ("None", "linger.ms", False), ("Principal", "linger.ms", False),
     ("Principal", "sasl.mechanism", True),
     ("org.apache.kafka.connect.connector.policy.NoneConnectorClientConfigOverridePolicy", "linger.ms", False)])
-async def test_override_policies(registry: PluginRegistry, policy: str, name: str, allowed: bool) -> None:  # noqa: FBT001
+async def test_override_policies(registry: PluginRegistry, policy: str, name: str, allowed: bool) -> None:
     option = f"producer.override.{name}"
     value = {"linger.ms": "5", "sasl.mechanism": "PLAIN"}[name]
     given: dict[str, Any] = {option.replace(".", "__"): value}

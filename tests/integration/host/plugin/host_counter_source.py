@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -76,11 +77,11 @@ class CounterTask(SourceTask):
         if config["block.at"] in here:
             time.sleep(3600)  # noqa: ASYNC251 - what a bad connector does
         if config["stubborn.at"] in here:
-            while True:
-                try:
-                    await asyncio.sleep(3600)
-                except asyncio.CancelledError:
-                    return
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(3600)
+        while config["deaf.at"] in here:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(3600)
 
     async def committed(self, offsets: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> None:
         for partition, offset in offsets:
@@ -97,7 +98,7 @@ class CounterConnector(SourceConnector):
         key("topic", ConfigType.STRING, "unset"), key("rows", ConfigType.INT, 100), key("end", ConfigType.INT, 1000),
         key("sources", ConfigType.INT, 1), key("keys", ConfigType.BOOLEAN, False), key("bad.every", ConfigType.INT, 0),
         key("unconvertible", ConfigType.INT, -1), key("marker", ConfigType.STRING, ""), key("away.at", ConfigType.INT, -1),
-        key("fail.at", ConfigType.INT, -1), key("block.at", ConfigType.INT, -1), key("stubborn.at", ConfigType.INT, -1),
+        key("fail.at", ConfigType.INT, -1), key("block.at", ConfigType.INT, -1), key("stubborn.at", ConfigType.INT, -1), key("deaf.at", ConfigType.INT, -1),
         key("pause.ms", ConfigType.INT, 0), key("commit.every", ConfigType.INT, 0), key("abort.at", ConfigType.INT, -1),
         key("big", ConfigType.INT, -1), key("size", ConfigType.INT, 0), key("password", ConfigType.PASSWORD, None),
         key("splits", ConfigType.INT, 0),
