@@ -6,6 +6,7 @@ away it reconnects with a back-off, and says so in the log once, not at each try
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from itertools import chain
@@ -124,8 +125,12 @@ class CompactedLog:
                     try:
                         ends = await fetcher.end_offsets("read_uncommitted" if open_transactions else self._isolation)
                     except (KafkaError, OSError, TimeoutError) as error:
-                        # a leader is changing: the follower finds the new one
+                        # A leader has changed. The follower need not notice: a replica that leads no longer still answers its
+                        # fetches (KIP-392), but not the question for the end.
                         self.last_error = error
+                        if fetcher is self._fetcher:
+                            with contextlib.suppress(KafkaError, OSError):
+                                await fetcher.refresh()
                         await asyncio.sleep(_FIRST_BACKOFF_S)
                         continue
                     break

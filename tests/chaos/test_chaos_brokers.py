@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from compose.local.kafka import KafkaCluster
+from compose.local.kafka import KafkaCluster, live_brokers
 from tests.chaos.cluster import Cluster, timed
 from tests.chaos.conftest import ProxiedKafka
 from tests.chaos.delivery import Load
@@ -51,3 +51,23 @@ def test_killed_broker_of_three(on_three: Cluster, kafka_cluster: KafkaCluster, 
         on_three.finish(stream)
     victim.start()
     on_three.until_complete()
+
+
+@pytest.mark.parametrize("on_three", [True], ids=["exactly_once"], indirect=True)
+def test_hanging_broker_of_three(on_three: Cluster, kafka_cluster: KafkaCluster, unique: Callable[[str], str]) -> None:
+    """A broker hangs until others lead its partitions, and goes on as a follower that still answers readers' fetches."""
+    stream = Load(unique("c"), unique("t"), replication=3)
+    on_three.create(stream)
+    on_three.until_saved(stream, 0.2)
+    hanging, other = kafka_cluster.broker(2), kafka_cluster.broker(0)
+    hanging.pause()
+    try:
+        on_three.until(lambda: live_brokers(other.ports.client) == 2, "the hanging broker still counts as alive")
+    finally:
+        hanging.resume()
+    # Readers look at who leads by themselves each 60 s: what waits for that does not get there in time.
+    with timed("tasks ran after a hanging broker's return after"):
+        on_three.until(lambda: all(worker.request("GET", "/health")[0] == 200 for worker in on_three.running),
+                       "the workers are not well", 30)
+        on_three.until_running(stream)
+    on_three.finish(stream)

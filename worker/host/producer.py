@@ -88,6 +88,8 @@ class Producer:
         self.rows = 0
         self.rows_max = 0
         self.bytes = 0
+        #: Topics whose records are not the source's (offsets) and are left out of ``acked_rows`` and ``acked_bytes``.
+        self.uncounted: set[str] = set()
         self.acked_rows = 0
         self.acked_bytes = 0
         self.acked_batches = 0
@@ -305,8 +307,9 @@ class Producer:
             return
         now = asyncio.get_running_loop().time()
         writer.unacked.remove(chunk)
-        self.acked_rows += chunk.count
-        self.acked_bytes += chunk.size()
+        if writer.topic not in self.uncounted:
+            self.acked_rows += chunk.count
+            self.acked_bytes += chunk.size()
         self.acked_batches += 1
         self.latency_s += now - chunk.sent
         self._release(chunk)
@@ -482,5 +485,16 @@ async def discard(client: AIOKafkaProducer, *, orderly: bool) -> None:
             await client.client.close()
     if sender is not None:
         await asyncio.wait({sender}, timeout=2.0)
-        if sender.done() and not sender.cancelled():
-            sender.exception()
+        _take_exceptions(client, sender)
+
+
+def _take_exceptions(client: AIOKafkaProducer, sender: asyncio.Future[None]) -> None:
+    """Look at the errors that a dead producer left in futures nobody waits for, or asyncio logs each of them."""
+    left = [sender]
+    if client._txn_manager is not None and client._txn_manager._transaction_waiter is not None:  # noqa: SLF001 - as above
+        left.append(client._txn_manager._transaction_waiter)  # noqa: SLF001
+    for batches in client._message_accumulator._batches.values():  # noqa: SLF001
+        left += [batch._drain_waiter for batch in batches]  # noqa: SLF001
+    for future in left:
+        if future.done() and not future.cancelled():
+            future.exception()

@@ -39,6 +39,7 @@ async def test_offsets_and_records_are_one_transaction(control_for: Callable[...
     await control.saved_is({"0-0": 1_000})
     stats = await control.until(lambda: (found := control.stats(task)) and found.transactions == 10 and found)
     assert (stats.transaction_records, stats.transaction_size_min, stats.transaction_size_max) == (1_000, 100, 100)
+    assert stats.written == 1_000, "the offsets in the transactions are no source records"
     assert await control.numbers(1_000) == list(range(1_000))
 
 
