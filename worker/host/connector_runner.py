@@ -199,9 +199,10 @@ class ConnectorRunner:
 
 
 def task_class_name(connector: type[SourceConnector], configured: str) -> str:
-    """What ``task.class`` says: Java's name where the connector was asked for by its Java name, so that Java can take over."""
+    """What ``task.class`` says: Java's name, so that Java can take over, unless the connector goes by its Python path."""
     task = connector.task_class
-    return task.aliases[0] if configured in connector.aliases and task.aliases else f"{task.__module__}.{task.__qualname__}"
+    by_path = configured.startswith(connector.__module__)
+    return task.aliases[0] if task.aliases and not by_path else f"{task.__module__}.{task.__qualname__}"
 
 
 def unresolved(task: Mapping[str, str], resolved: Mapping[str, str], original: Mapping[str, str]) -> dict[str, str]:
