@@ -289,7 +289,8 @@ def _load_chain(context: ssl.SSLContext, pem: str, password: str | None) -> None
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(pem)
-        context.load_cert_chain(name, password=password)
+        # Without a password OpenSSL would ask for one on the terminal.
+        context.load_cert_chain(name, password=password if password is not None else "")
     finally:
         Path(name).unlink()
 
