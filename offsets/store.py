@@ -5,8 +5,6 @@ import asyncio
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
-import orjson
-
 from connectors.errors import Fatal, Skippable
 from offsets.log import CompactedLog
 from offsets.positions import OffsetIndex, Position, canonical, encode_offset
@@ -151,26 +149,25 @@ class OffsetStore:
     def connector_offsets(self, connector: str) -> list[tuple[Position, Position]]:
         """(partition, offset) of a connector; blocks for about 3 us each. Unreadable ones are left out and counted."""
         found: dict[bytes, tuple[Position, Position]] = {}
-        for key, value in self._table.raw(connector):
+        self._decode(self._table.raw(connector), found)
+        return list(found.values())
+
+    async def positions(self, connector: str) -> list[tuple[Position, Position]]:
+        """The same, giving the event loop its turn every few milliseconds: for connectors with very many."""
+        found: dict[bytes, tuple[Position, Position]] = {}
+        pairs = self._table.raw(connector)
+        for start in range(0, len(pairs), _SLICE):
+            self._decode(pairs[start:start + _SLICE], found)
+            await asyncio.sleep(0)
+        return list(found.values())
+
+    def _decode(self, pairs: Sequence[tuple[bytes, bytes]], found: dict[bytes, tuple[Position, Position]]) -> None:
+        for key, value in pairs:
             partition = decode_offset_key(key)[1]
             try:
                 found[canonical(partition)] = (partition, decode_offset(value))
             except (Skippable, Fatal) as error:
                 self._table.unreadable.add(key, error)
-        return list(found.values())
-
-    async def connector_offsets_json(self, connector: str) -> bytes:
-        """The body of ``GET /connectors/{name}/offsets``; gives the event loop its turn every few milliseconds."""
-        entries: dict[bytes, bytes] = {}
-        for number, (key, value) in enumerate(self._table.raw(connector), 1):
-            try:
-                form = canonical(decode_offset_key(key)[1])
-                entries[form] = b'{"partition":%b,"offset":%b}' % (form, orjson.dumps(decode_offset(value)))
-            except (Skippable, Fatal) as error:
-                self._table.unreadable.add(key, error)
-            if number % _SLICE == 0:
-                await asyncio.sleep(0)
-        return b'{"offsets":[%b]}' % b",".join(entries.values())
 
     async def write(self, connector: str, changes: Sequence[tuple[Position, Position | None]], deadline_s: float = 30.0, *,
                     producer: AIOKafkaProducer | None = None) -> None:

@@ -86,7 +86,7 @@ class OffsetOperations:
         for store in await self._stores(name):
             try:
                 await store.read_to_end(_READ_DEADLINE_S)
-                for partition, offset in store.connector_offsets(name):
+                for partition, offset in await store.positions(name):
                     found[canonical(partition)] = (partition, offset)
             except MillraceError as error:
                 raise RestError(500, f"The offsets of connector {name} can't be read now: {error}") from error
