@@ -26,7 +26,7 @@ _NAMED: Final = frozenset({"include", "exclude", "replication.factor", "partitio
 GROUPS_KEY: Final = ConfigKey(
     name=f"{PREFIX}groups", type=ConfigType.LIST, default=(), importance=Importance.LOW, group=_HEADING, width=Width.LONG,
     display_name="Topic Creation Groups",
-    doc="Groups of configurations for topics created by source connectors. The group 'default' always exists.",
+    doc="Names of groups of topics with settings of their own, beside the group default, which is always there.",
     validator=lambda name, value: (invalid(name, value, "Duplicate alias provided.")
                                    if len(set(value or ())) < len(value or ()) else None))
 

@@ -53,11 +53,12 @@ _ROTATION_GROUP: Final = "Rotation"
 
 CONFIG: Final = ConfigDef([
     ConfigKey(name=FILE, type=ConfigType.STRING, default=None, importance=Importance.HIGH,
-              doc="Source filename. If not specified, the standard input will be used", example="/var/log/app.log"),
+              doc="Path of the file to read. Without it and directory: the worker's standard input.",
+              example="/var/log/app.log"),
     ConfigKey(name=TOPIC, type=ConfigType.STRING, validator=non_empty, importance=Importance.HIGH,
-              doc="The topic to publish data to", example="app-log"),
+              doc="The topic that the lines go to.", example="app-log"),
     ConfigKey(name=BATCH_SIZE, type=ConfigType.INT, default=2000, importance=Importance.LOW, unit="rows",
-              doc="The maximum number of records the source task can read from the file each time it is polled"),
+              doc="How many lines a batch holds at the most."),
     ConfigKey(name=DIRECTORY, type=ConfigType.STRING, default=None, group=_DIRECTORY_GROUP,
               doc="Read all files of this directory whose names match file.pattern, instead of one file. The files are divided "
                   "among the tasks; each is a source partition of its own. Give either this or file.", example="/var/spool/in"),
