@@ -137,6 +137,15 @@ class ConnectorContext(Protocol):
     def request_task_reconfiguration(self) -> None:
         """Ask the runtime to call ``task_configs`` again soon (a new table, a new stream generation). Does not block."""
 
+    async def refresh_offsets(self) -> None:
+        """Read the saved offsets from Kafka again; until then ``offsets`` is as it was when the connector started.
+
+        Costs a read of the connector's saved offsets: for looking at progress every few seconds, not for every event.
+
+        Raises:
+            Retriable: they can't be read now.
+        """
+
     def fail(self, error: Exception) -> None:
         """Report that the connector itself can't go on: it becomes FAILED with this error's trace. Does not block."""
 

@@ -141,6 +141,9 @@ class MemoryConnectorContext:
         """Remember the request."""
         self.wants_tasks = True
 
+    async def refresh_offsets(self) -> None:
+        """Nothing to do: these offsets are always current."""
+
     def fail(self, error: Exception) -> None:
         """Remember the error."""
         self.failure = error

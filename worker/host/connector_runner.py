@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import ConfigInvalid, Fatal, Retriable
 from connectors.options import ConfigDef, ConfigKey, ConfigType
+from offsets.topics import ensure_internal_topic
 from worker.host.errors import backoff
 from worker.host.options import CONNECTOR
-from worker.host.plan import check_exactly_once
+from worker.host.plan import admin_client, check_exactly_once, exactly_once, own_offsets_topic
+from worker.host.saved import own_offsets_topic_settings
 from worker.host.task_runner import masked_trace
 from worker.logs import connector_logger, set_context
 from worker.protocol import ConnectorState, TaskConfigs
@@ -44,12 +46,17 @@ class _Context:
     config: Config
     offsets: OffsetReader
     log: logging.LoggerAdapter[logging.Logger]
+    _load: Callable[[], Awaitable[None]]
     _ask: Callable[[], None]
     _fail: Callable[[Exception], None]
 
     def request_task_reconfiguration(self) -> None:
         """Ask for a new call of ``task_configs``."""
         self._ask()
+
+    async def refresh_offsets(self) -> None:
+        """Read the saved offsets again."""
+        await self._load()
 
     def fail(self, error: Exception) -> None:
         """The connector can't go on."""
@@ -130,10 +137,14 @@ class ConnectorRunner:
             config = await self._resolve(self._start.config)
             cls = self._plugins.connector(config.get("connector.class", ""))
             parsed = cls.config_def.parse(config)
-            check_exactly_once(cls, parsed, CONNECTOR.parse(config), self._worker)
-            await self._load_offsets()
+            options = CONNECTOR.parse(config)
+            check_exactly_once(cls, parsed, options, self._worker)
+            boundary = options["transaction.boundary"].lower() if exactly_once(self._worker) else ""
+            await self._load_offsets(own_offsets_topic(config, options, self._worker, boundary),
+                                     admin_client(config, self._worker).arguments)
             adapter = connector_logger(f"{cls.__module__}.{cls.__qualname__}", self.name)
-            connector = cls(_Context(self.name, parsed, self._offsets, adapter, self._asked.set, self._fail))
+            context = _Context(self.name, parsed, self._offsets, adapter, self._offsets.load, self._asked.set, self._fail)
+            connector = cls(context)
             await connector.start()
             self._report("PAUSED" if self._start.paused else "RUNNING")
             if not self._start.paused:
@@ -150,9 +161,12 @@ class ConnectorRunner:
                 except Exception:
                     log.exception("connector %s failed while it was stopped", self.name)
 
-    async def _load_offsets(self) -> None:
+    async def _load_offsets(self, own_topic: str | None, client: dict[str, Any]) -> None:
+        self._offsets.read_also(own_topic, client)
         for pause in backoff():
             try:
+                if own_topic is not None:  # or its reader would wait until the first task makes it
+                    await ensure_internal_topic(client, own_offsets_topic_settings(self._worker, own_topic))
                 await self._offsets.load()
             except Retriable as error:
                 log.warning("connector %s: %s, trying again in %.1f s", self.name, error, pause)

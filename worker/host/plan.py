@@ -187,6 +187,42 @@ def converter_config(connector: Mapping[str, str], worker: Mapping[str, str], wh
     return name.strip(), {key[len(prefix):]: value for key, value in source.items() if key.startswith(prefix)}
 
 
+def _shared_overrides(merged: Mapping[str, str], worker: Mapping[str, str]) -> dict[str, str]:
+    """What the connector overrides for its producer and its other clients need as well: addresses, security."""
+    policy = worker.get("connector.client.config.override.policy", "All")
+    overrides = kafka_clients.overrides(merged, "producer.override.", policy)
+    return {name: value for name, value in overrides.items() if "admin" in kafka_clients.kinds(name)}
+
+
+def admin_client(merged: Mapping[str, str], worker: Mapping[str, str]) -> kafka_clients.ClientArguments:
+    """Arguments of the client that makes a connector's topics and reads its own offsets topic.
+
+    Raises:
+        ConfigInvalid: a property is wrong, or may not be overridden.
+    """
+    policy = worker.get("connector.client.config.override.policy", "All")
+    overrides = kafka_clients.overrides(merged, "admin.override.", policy)
+    return kafka_clients.client_arguments(
+        kafka_clients.inherited(worker, "admin.") | _shared_overrides(merged, worker) | overrides, "admin")
+
+
+def own_offsets_topic(merged: Mapping[str, str], options: Config, worker: Mapping[str, str], boundary: str) -> str | None:
+    """The offsets topic that a connector has beside the worker's, or None.
+
+    Raises:
+        ConfigInvalid: a property may not be overridden.
+    """
+    own: str | None = options["offsets.storage.topic"] or None
+    here = worker.get("bootstrap.servers")
+    elsewhere = _shared_overrides(merged, worker).get("bootstrap.servers", here) != here
+    if own == worker.get("offset.storage.topic") and not elsewhere:
+        own = None
+    if own is None and boundary and elsewhere:
+        # A transaction can't span two Kafka clusters: offsets are kept beside the records, under the name they have here.
+        own = worker.get("offset.storage.topic")
+    return own
+
+
 def make_plan(task: TaskId, merged: Mapping[str, str], worker: Mapping[str, str], plugins: PluginRegistry,
               request: Callable[[Any, float], Awaitable[Any]], offset_writer: OffsetWriter,
               topic_used: Callable[[str], None]) -> Plan:
@@ -216,18 +252,8 @@ def make_plan(task: TaskId, merged: Mapping[str, str], worker: Mapping[str, str]
         worker, merged, f"connector-producer-{task}",
         transactional_id=f"{worker.get('group.id', '')}-{task}" if boundary else None,
         transaction_timeout_ms=min(timeout_ms, _LONGEST_TRANSACTION_MS))
-    policy = worker.get("connector.client.config.override.policy", "All")
-    producer_overrides = kafka_clients.overrides(merged, "producer.override.", policy)
-    shared = {name: value for name, value in producer_overrides.items() if "admin" in kafka_clients.kinds(name)}
-    admin_overrides = kafka_clients.overrides(merged, "admin.override.", policy)
-    admin = kafka_clients.client_arguments(kafka_clients.inherited(worker, "admin.") | shared | admin_overrides, "admin")
-    own_topic = options["offsets.storage.topic"] or None
-    elsewhere = shared.get("bootstrap.servers", worker.get("bootstrap.servers")) != worker.get("bootstrap.servers")
-    if own_topic == worker.get("offset.storage.topic") and not elsewhere:
-        own_topic = None
-    if own_topic is None and boundary and elsewhere:
-        # A transaction can't span two Kafka clusters: offsets are kept beside the records, under the name they have here.
-        own_topic = worker.get("offset.storage.topic")
+    admin = admin_client(merged, worker)
+    own_topic = own_offsets_topic(merged, options, worker, boundary)
     key_name, key_config = converter_config(merged, worker, "key.converter")
     value_name, value_config = converter_config(merged, worker, "value.converter")
     header_name, header_config = converter_config(merged, worker, "header.converter")

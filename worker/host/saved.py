@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from connectors.errors import Fatal, Fenced, MillraceError, Retriable
 from offsets.positions import OffsetIndex, encode_offset
 from offsets.store import OffsetStore
+from offsets.topics import internal_topic
 from worker.host.commits import Unit
 from worker.host.producer import Producer
 from worker.protocol import ReadOffsets, RemoteError
@@ -15,11 +16,19 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from connectors.api import Position
+    from offsets.topics import InternalTopic
     from worker.host.commits import Committable
     from worker.host.routes import ProducerSettings
 
 Pairs = list[tuple[bytes, bytes | None]]
 _READ_DEADLINE_S: Final = 120.0
+
+
+def own_offsets_topic_settings(worker: Mapping[str, str], name: str) -> InternalTopic:
+    """A connector's own offsets topic as it is created where it does not exist."""
+    return internal_topic("offset", worker, name=name, partitions=int(worker.get("offset.storage.partitions", "25")),
+                          replication_factor=int(worker.get("offset.storage.replication.factor", "3")),
+                          prop="offsets.storage.topic")
 
 
 class SavedOffsets:
@@ -39,6 +48,11 @@ class SavedOffsets:
         self._own_topic = own_topic
         self._client = client
         self.index = OffsetIndex(connector)
+
+    def read_also(self, own_topic: str | None, client: Mapping[str, Any]) -> None:
+        """Name the connector's own offsets topic once its configuration is known; arguments as of the class."""
+        self._own_topic = own_topic
+        self._client = client
 
     async def load(self) -> None:
         """Read all saved offsets, as of now.

@@ -12,12 +12,12 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import Fatal, MillraceError, Retriable
-from offsets.topics import ensure_internal_topic, internal_topic
+from offsets.topics import ensure_internal_topic
 from worker.host.commits import Ledger, Unit, position_key
 from worker.host.convert import Conversion, runs
 from worker.host.errors import DeadLetter, ErrorHandler, Stage, backoff
 from worker.host.producer import Producer
-from worker.host.saved import write_pairs
+from worker.host.saved import own_offsets_topic_settings, write_pairs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -178,10 +178,7 @@ class Session:
         plan = self.plan
         if plan.own_offsets_topic is None:
             return
-        topic = internal_topic("offset", plan.worker, name=plan.own_offsets_topic,
-                               partitions=int(plan.worker.get("offset.storage.partitions", "25")),
-                               replication_factor=int(plan.worker.get("offset.storage.replication.factor", "3")),
-                               prop="offsets.storage.topic")
+        topic = own_offsets_topic_settings(plan.worker, plan.own_offsets_topic)
         await self.persist(lambda: ensure_internal_topic(plan.admin, topic))
 
     async def _start_producer(self) -> None:

@@ -121,6 +121,25 @@ async def test_connectors_split_their_work(control_for: Callable[..., Any]) -> N
     assert states == ["RUNNING", "STOPPED"]
 
 
+@pytest.mark.parametrize("own", [False, True])
+async def test_connectors_see_what_their_tasks_saved(control_for: Callable[..., Any], own: bool) -> None:
+    """``refresh_offsets`` reads the worker's topic, or the connector's own."""
+    control = control_for(offset_flush_interval_ms=100)
+    await control.start()
+    options: dict[str, Any] = {"end": 500, "rows": 100, "watch": 500}
+    if own:
+        options["offsets_storage_topic"] = f"{control.name}-own"
+    await control.ask(StartConnector(control.name, control.config(**options), 1))
+
+    def splits() -> list[TaskConfigs]:
+        return [event for event in control.events if isinstance(event, TaskConfigs)]
+
+    await control.until(splits)
+    task = await control.start_task(**options)
+    await control.state(task, "RUNNING")
+    await control.until(lambda: len(splits()) == 2)
+
+
 async def test_too_many_tasks_fail_the_connector_unless_allowed(control_for: Callable[..., Any]) -> None:
     control = control_for()
     await control.start()

@@ -102,12 +102,27 @@ class CounterConnector(SourceConnector):
         key("deaf.at", ConfigType.INT, -1),
         key("pause.ms", ConfigType.INT, 0), key("commit.every", ConfigType.INT, 0), key("abort.at", ConfigType.INT, -1),
         key("big", ConfigType.INT, -1), key("size", ConfigType.INT, 0), key("password", ConfigType.PASSWORD, None),
-        key("splits", ConfigType.INT, 0),
+        key("splits", ConfigType.INT, 0), key("watch", ConfigType.INT, 0),
     ])
 
     async def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
         own = {"password": self.context.config["password"].value} if self.context.config["password"] else {}
         return [{"split": str(number), **own} for number in range(self.context.config["splits"] or max_tasks)]
+
+    async def start(self) -> None:
+        if self.context.config["watch"]:
+            self._watch = asyncio.create_task(self._watch_offsets(self.context.config["watch"]))
+
+    async def stop(self) -> None:
+        if self.context.config["watch"]:
+            self._watch.cancel()
+
+    async def _watch_offsets(self, wanted: int) -> None:
+        """Ask for a new split once a position has been saved that far."""
+        while not any(offset["n"] >= wanted for _, offset in self.context.offsets.items()):
+            await self.context.refresh_offsets()
+            await asyncio.sleep(0.05)
+        self.context.request_task_reconfiguration()
 
     @classmethod
     def exactly_once_support(cls, config: Any) -> bool:
