@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import pytest
 
+from compose.local.cassandra import CassandraNode
 from compose.local.connect import JavaConnect
 from compose.local.console import say
 from compose.local.errors import Unavailable
@@ -22,6 +23,8 @@ from compose.local.jvm import FAST_START
 from compose.local.kafka import KafkaCluster, live_brokers
 from compose.local.prometheus import Prometheus, find_prometheus
 from compose.local.registry import SchemaRegistry
+from compose.local.scylla.client import REAL, Emulation
+from compose.local.scylla.emulation import ScyllaEmulation
 from compose.local.worker import MillraceWorker
 
 
@@ -96,6 +99,58 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchemaRegistr
     """One schema registry for all tests; `registry.url` is the Confluent API."""
     with SchemaRegistry(tmp_path_factory.mktemp("registry"), port=None, jvm_options=FAST_START, say=say) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def scylla(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulation]:
+    """A client of one Scylla for all tests (`scylla.address` is where it listens), which can write and change the topology.
+
+    It is the emulation, unless `MILLRACE_SCYLLA=host:port` names a real one. `MILLRACE_TEST_SCYLLA=host:port` names an
+    emulation that runs already.
+    """
+    named = os.environ.get(REAL) or os.environ.get("MILLRACE_TEST_SCYLLA")
+    with ExitStack() as stack:
+        if not named:
+            folder = tmp_path_factory.mktemp("scylla")
+            named = stack.enter_context(ScyllaEmulation(folder, port=None, jvm_options=FAST_START, say=say)).address
+        try:
+            client = Emulation(named)
+        except OSError as error:
+            pytest.fail(f"no CQL server answers at {named} ({error}); start it, or unset {REAL} and MILLRACE_TEST_SCYLLA")
+        stack.callback(client.close)
+        yield client
+
+
+@pytest.fixture
+def scylla_keyspace(scylla: Emulation) -> Iterator[Callable[..., str]]:
+    """Makes keyspaces of the test's own: `scylla_keyspace(tablets=True)` returns the name; they are dropped after the test."""
+    with ExitStack() as stack:
+
+        def make(*, tablets: bool = False, initial_tablets: int = 4) -> str:
+            name = f"k{secrets.token_hex(5)}"
+            scylla.create_keyspace(name, tablets=tablets, initial_tablets=initial_tablets)
+            stack.callback(scylla.drop_keyspace, name)
+            return name
+
+        yield make
+
+
+@pytest.fixture(scope="module")
+def scylla_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScyllaEmulation]:
+    """An emulated Scylla of the module's own, to be killed, paused and started at will; the test leaves it running.
+
+    What it confirmed is on the disk: a kill loses nothing.
+    """
+    folder = tmp_path_factory.mktemp("scylla")
+    with ScyllaEmulation(folder, port=None, durable=True, jvm_options=FAST_START, say=say) as node:
+        yield node
+
+
+@pytest.fixture(scope="module")
+def cassandra_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CassandraNode]:
+    """A Cassandra of the module's own, to be killed, paused and started at will; the test leaves it running."""
+    with CassandraNode(tmp_path_factory.mktemp("cassandra"), port=None, jvm_options=FAST_START, say=say) as node:
+        yield node
 
 
 @pytest.fixture

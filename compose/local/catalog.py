@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from compose.local import connect, prometheus, registry
+from compose.local import cassandra, connect, prometheus, registry
+from compose.local.cassandra import CassandraNode
 from compose.local.connect import JavaConnect
 from compose.local.console import Say
 from compose.local.errors import StackError
@@ -13,6 +14,8 @@ from compose.local.kafka import KafkaCluster, Ports
 from compose.local.ports import LOOPBACK, is_free
 from compose.local.prometheus import Prometheus
 from compose.local.registry import SchemaRegistry
+from compose.local.scylla import emulation
+from compose.local.scylla.emulation import ScyllaEmulation
 from compose.local.service import Service
 from compose.local.state import Entry
 
@@ -149,12 +152,44 @@ def _java_connect(request: Request) -> Sequence[Part]:
     return _single(worker.service, worker.url, worker.port)
 
 
+def _previous_port(request: Request, name: str, default: int | None) -> int | None:
+    return next((entry.ports.get(name, default) for entry in request.previous.values()), default)
+
+
+def _cassandra(request: Request) -> Sequence[Part]:
+    node = CassandraNode(
+        request.home / "cassandra",
+        port=_previous_port(request, "client", cassandra.DEFAULT_PORT),
+        storage_port=_previous_port(request, "storage", None),
+        detached=True,
+        say=request.say,
+    )
+    service = node.service
+    ports = {"client": node.port or 0, "storage": node.storage_port or 0}
+    return [Part("node-1", service, node.address, node.port or 0, ports)]
+
+
+def _scylla(request: Request) -> Sequence[Part]:
+    server = ScyllaEmulation(
+        request.home / "scylla",
+        port=_previous_port(request, "client", emulation.DEFAULT_PORT),
+        inner_port=_previous_port(request, "cassandra", None),
+        detached=True,
+        say=request.say,
+    )
+    service = server.service
+    ports = {"client": server.port or 0, "cassandra": server.inner_port or 0}
+    return [Part("emulation", service, server.address, server.port or 0, ports)]
+
+
 OFFERS: Mapping[str, Offer] = {
     offer.name: offer
     for offer in (
         Offer("kafka", "Kafka in KRaft mode, one broker or several (--brokers)", _kafka),
         Offer("registry", "schema registry with Confluent's API (Apicurio)", _registry),
         Offer("prometheus", "Prometheus that scrapes a worker on its default port, with the alert rules", _prometheus),
+        Offer("cassandra", "Apache Cassandra 5.0, one node, with its change log (cdc_enabled)", _cassandra),
+        Offer("scylla", "an emulation of Scylla with CDC: a Cassandra dressed as one, for clients on one port", _scylla),
         Offer("java-connect", "the Java Kafka Connect worker, to compare with", _java_connect, ("kafka",)),
     )
 }

@@ -40,7 +40,7 @@ def _ephemeral_start() -> int:
         return _EPHEMERAL_DEFAULT
 
 
-def free_port(preferred: int | None = None, taken: Container[int] = ()) -> int:
+def free_port(preferred: int | None = None, taken: Container[int] = (), host: str = LOOPBACK) -> int:
     """A port that is free now: the preferred one if possible, else a random one.
 
     Ports come from below the range the kernel uses for outgoing connections: a service that is killed and started
@@ -49,24 +49,25 @@ def free_port(preferred: int | None = None, taken: Container[int] = ()) -> int:
     Args:
         preferred: Port to take when it is free.
         taken: Ports already promised to somebody who does not listen yet.
+        host: Loopback address that it must be free on.
 
     Raises:
         StackError: No free port was found.
     """
-    if preferred is not None and preferred not in taken and is_free(preferred):
+    if preferred is not None and preferred not in taken and is_free(preferred, host):
         return preferred
     highest = _ephemeral_start() - 1
     low, high = (_LOWEST, highest) if highest - _LOWEST > 1000 else (_LOWEST, 60_000)
     for _ in range(1000):
         port = random.randint(low, high)  # noqa: S311  # not a secret
-        if port not in taken and is_free(port):
+        if port not in taken and is_free(port, host):
             return port
-    raise StackError(f"no free port between {low} and {high} on {LOOPBACK}; stop some servers")
+    raise StackError(f"no free port between {low} and {high} on {host}; stop some servers")
 
 
-def free_ports(preferred: list[int | None]) -> list[int]:
+def free_ports(preferred: list[int | None], host: str = LOOPBACK) -> list[int]:
     """As many different free ports as there are entries, each the preferred one where that is free."""
     chosen: list[int] = []
     for each in preferred:
-        chosen.append(free_port(each, chosen))  # each choice depends on those before
+        chosen.append(free_port(each, chosen, host))  # each choice depends on those before
     return chosen

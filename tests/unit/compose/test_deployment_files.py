@@ -70,7 +70,7 @@ def _mounts(service: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 def test_images_are_those_of_the_manifest(compose: Any) -> None:
     images = load_manifest().images
-    for name in ("kafka", "prometheus", "grafana"):
+    for name in ("kafka", "prometheus", "grafana", "scylla"):
         assert compose["services"][name]["image"] == images[name]
     assert f"ARG PYTHON_IMAGE={images['python']}\n" in (COMPOSE / "Dockerfile").read_text(encoding="utf-8")
     assert not any(image.endswith(":latest") or ":" not in image for image in images.values())

@@ -38,7 +38,7 @@ def test_chosen_ports_are_different_and_below_those_of_outgoing_connections() ->
 
 
 def test_no_free_port_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ports, "is_free", lambda _port: False)
+    monkeypatch.setattr(ports, "is_free", lambda *_: False)
     with pytest.raises(StackError, match="no free port"):
         free_port()
 

@@ -1,0 +1,226 @@
+"""Apache Cassandra as a plain process: one node, or several on 127.0.0.1, 127.0.0.2 ... that form a cluster."""
+
+import json
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from compose.local.artifacts import load_manifest
+from compose.local.console import Say, silent
+from compose.local.java import find_java
+from compose.local.jvm import Heap, java_command
+from compose.local.ports import LOOPBACK, free_ports
+from compose.local.resolver import Resolver
+from compose.local.service import Managed, Service
+
+DEFAULT_PORT = 9142  # 9042 is the Scylla emulation's
+_MAIN = "org.apache.cassandra.service.CassandraDaemon"
+_OPTIONS_FRAME = bytes((4, 0, 0, 0, 5, 0, 0, 0, 0))  # protocol v4, stream 0, OPTIONS, no body
+_SUPPORTED = 6
+# Inside of the JDK that Cassandra reaches into, from its own conf/jvm17-server.options.
+_EXPORTS = (
+    "java.base/jdk.internal.misc", "java.base/jdk.internal.ref", "java.base/java.lang.ref", "java.base/sun.nio.ch",
+    "java.management.rmi/com.sun.jmx.remote.internal.rmi", "java.rmi/sun.rmi.registry", "java.rmi/sun.rmi.server",
+    "java.sql/java.sql", "jdk.unsupported/sun.misc", "jdk.compiler/com.sun.tools.javac.file",
+)  # fmt: skip
+_OPENS = (
+    *(
+        f"java.base/{package}"
+        for package in (
+            "java.lang", "java.lang.module", "java.lang.reflect", "java.io", "java.nio", "java.util", "java.util.concurrent",
+            "java.util.concurrent.atomic", "java.net", "jdk.internal.loader", "jdk.internal.ref", "jdk.internal.reflect",
+            "jdk.internal.math", "jdk.internal.module", "jdk.internal.util.jar", "sun.nio.ch",
+        )
+    ),
+    "jdk.management/com.sun.management.internal",
+)  # fmt: skip
+_LOGBACK = """\
+<configuration>
+  <appender name="OUT" class="ch.qos.logback.core.ConsoleAppender">
+    <encoder><pattern>%date{ISO8601} %-5level [%thread] %logger{0}: %msg%n</pattern></encoder>
+  </appender>
+  <root level="INFO"><appender-ref ref="OUT"/></root>
+</configuration>
+"""
+
+
+def speaks_cql(port: int, host: str = LOOPBACK, timeout: float = 1.0) -> bool:
+    """Whether something on the port answers a CQL OPTIONS request; blocks for about `timeout` seconds at most."""
+    try:
+        with socket.create_connection((host, port), timeout=timeout) as connection:
+            connection.sendall(_OPTIONS_FRAME)
+            head = connection.recv(9)
+            return len(head) >= 5 and head[0] == 0x84 and head[4] == _SUPPORTED
+    except OSError:
+        return False
+
+
+def node_settings(
+    data: Path, *, host: str, port: int, storage_port: int, seeds: Sequence[str], tokens: str, cdc: bool, durable: bool = False
+) -> dict[str, Any]:
+    """The settings (`cassandra.yaml`) of one node. Pure.
+
+    Args:
+        data: Folder of all it stores.
+        host: Loopback address that it listens on.
+        port: Port for clients.
+        storage_port: Port for other nodes; the same one on all of them.
+        seeds: `host:port` of the nodes that others ask first.
+        tokens: Its places in the ring, a comma list.
+        cdc: Whether commit log segments of tables with `cdc = true` are kept for readers.
+        durable: Whether a write is answered only once it is on the disk, so that a killed node loses nothing it confirmed.
+    """
+    sync = {"commitlog_sync": "batch"} if durable else {"commitlog_sync": "periodic", "commitlog_sync_period": "1000ms"}
+    return {
+        "cluster_name": "millrace",
+        "num_tokens": len(tokens.split(",")),
+        "initial_token": tokens,
+        "partitioner": "org.apache.cassandra.dht.Murmur3Partitioner",
+        "endpoint_snitch": "SimpleSnitch",
+        "seed_provider": [
+            {"class_name": "org.apache.cassandra.locator.SimpleSeedProvider", "parameters": [{"seeds": ",".join(seeds)}]}
+        ],
+        "listen_address": host,
+        "rpc_address": host,
+        "storage_port": storage_port,
+        "native_transport_port": port,
+        "auto_bootstrap": False,
+        "data_file_directories": [str(data / "data")],
+        "commitlog_directory": str(data / "commitlog"),
+        "saved_caches_directory": str(data / "saved_caches"),
+        "hints_directory": str(data / "hints"),
+        "cdc_raw_directory": str(data / "cdc_raw"),
+        "cdc_enabled": cdc,
+        **sync,
+        # A mutation may have half of a segment: room for a value of 16 MB in the base table and its log row in one batch.
+        "commitlog_segment_size": "96MiB" if not cdc else "32MiB",
+        "native_transport_max_frame_size": "64MiB",
+        "auto_snapshot": False,
+        "snapshot_before_compaction": False,
+        "key_cache_size": "8MiB",
+        "file_cache_size": "64MiB",
+        "memtable_heap_space": "256MiB",
+        "memtable_offheap_space": "128MiB",
+        "concurrent_reads": 8,
+        "concurrent_writes": 8,
+        "concurrent_compactors": 1,
+        # A machine that is shared with tests stalls now and then.
+        "read_request_timeout": "15s",
+        "range_request_timeout": "20s",
+        "write_request_timeout": "15s",
+        "request_timeout": "20s",
+        "native_transport_timeout": "30s",
+        "batch_size_warn_threshold": "4MiB",
+        "batch_size_fail_threshold": "64MiB",
+        "unlogged_batch_across_partitions_warn_threshold": 1000,
+        "tombstone_failure_threshold": 1_000_000,
+        "tombstone_warn_threshold": 1_000_000,
+    }
+
+
+@dataclass(slots=True)
+class CassandraNode(Managed):
+    """One Cassandra node on the loopback address; data found in its folder is used again.
+
+    Attributes:
+        state_dir: Folder of configuration, data and log.
+        port: Port for clients when it is free; None for any port.
+        host: Loopback address it listens on; several nodes of one cluster have one each.
+        storage_port: Port for other nodes, the same on all nodes of a cluster; None for any free one.
+        seeds: `host:storage_port` of the first nodes of the cluster; empty for a cluster of its own.
+        tokens: Its places in the ring, a comma list.
+        cdc: Whether commit log segments are kept for readers (`cdc_enabled`).
+        durable: Whether a write is answered only once it is on the disk; else a killed node loses its last second.
+        settings: Settings that override those of `node_settings`.
+        properties: Further system properties of the JVM (`cassandra.*`).
+        heap: Heap of the server.
+        jvm_options: Further options of the JVM, see `jvm.FAST_START`.
+        detached: Whether it outlives this program.
+        start_timeout: Seconds it may take to answer.
+        say: Where progress lines go (downloads).
+    """
+
+    state_dir: Path
+    port: int | None = DEFAULT_PORT
+    host: str = LOOPBACK
+    storage_port: int | None = None
+    seeds: Sequence[str] = ()
+    tokens: str = "0"
+    cdc: bool = True
+    durable: bool = False
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict)
+    heap: Heap = field(default_factory=lambda: Heap(256, 1200))
+    jvm_options: Sequence[str] = ()
+    detached: bool = False
+    start_timeout: float = 120.0
+    say: Say = silent
+    _service: Service | None = field(default=None, init=False)
+
+    @property
+    def service(self) -> Service:
+        """The process; prepared (downloads, ports, configuration) on first use, not started."""
+        if self._service is None:
+            self._service = self._prepare()
+        return self._service
+
+    @property
+    def address(self) -> str:
+        """`host:port` for clients; known before the start."""
+        _ = self.service
+        return f"{self.host}:{self.port}"
+
+    @property
+    def data(self) -> Path:
+        """Folder of all it stores: `data`, `commitlog`, `cdc_raw` ..."""
+        return self.state_dir.absolute() / "data"
+
+    def _prepare(self) -> Service:
+        java = find_java(say=self.say)
+        jars = Resolver(say=self.say).fetch(load_manifest().members("cassandra"), "Cassandra")
+        self.port, self.storage_port = free_ports([self.port, self.storage_port], self.host)
+        folder = self.state_dir.absolute()
+        self.data.mkdir(parents=True, exist_ok=True)
+        settings = node_settings(
+            self.data,
+            host=self.host,
+            port=self.port,
+            storage_port=self.storage_port,
+            seeds=self.seeds or [f"{self.host}:{self.storage_port}"],
+            tokens=self.tokens,
+            cdc=self.cdc,
+            durable=self.durable,
+        )
+        config = folder / "cassandra.yaml"
+        config.write_text(json.dumps({**settings, **self.settings}, indent=1), encoding="utf-8")  # JSON is YAML too
+        logback = folder / "logback.xml"
+        logback.write_text(_LOGBACK, encoding="utf-8")
+        properties = {
+            "cassandra.config": config.as_uri(),
+            "cassandra.storagedir": str(self.data),
+            "logback.configurationFile": str(logback),
+            "cassandra-foreground": "yes",  # else it closes its output
+            "cassandra.skip_wait_for_gossip_to_settle": "0",
+            "cassandra.ring_delay_ms": "0",
+            "cassandra.superuser_setup_delay_ms": "0",
+            "jdk.attach.allowAttachSelf": "true",
+            "io.netty.tryReflectionSetAccessible": "true",
+            **self.properties,
+        }
+        options = [
+            *self.jvm_options,
+            *(f"--add-exports={each}=ALL-UNNAMED" for each in _EXPORTS),
+            *(f"--add-opens={each}=ALL-UNNAMED" for each in _OPENS),
+            *(f"-D{key}={value}" for key, value in properties.items()),
+        ]
+        host, port = self.host, self.port
+        return Service(
+            name=f"Cassandra ({host}:{port})",
+            command=java_command(java, jars, _MAIN, (), self.heap, options),
+            log_path=folder / "cassandra.log",
+            ready=lambda: speaks_cql(port, host),
+            detached=self.detached,
+            start_timeout=self.start_timeout,
+        )

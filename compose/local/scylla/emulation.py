@@ -1,0 +1,90 @@
+"""The Scylla emulation as a service of the local stack: start, stop, kill and pause it like any other server."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from compose.local.cassandra import CassandraNode, speaks_cql
+from compose.local.console import Say, silent
+from compose.local.jvm import Heap
+from compose.local.ports import LOOPBACK, free_ports
+from compose.local.scylla.dress import Streams, dressed_data
+from compose.local.service import Managed, Service
+
+DEFAULT_PORT = 9042
+_ROOT = Path(__file__).parents[3]
+
+
+@dataclass(slots=True)
+class ScyllaEmulation(Managed):
+    """One emulated Scylla node: a Cassandra dressed as Scylla and a CQL proxy, in one process group.
+
+    Attributes:
+        state_dir: Folder of configuration, data and log; data found there is used again.
+        port: Port of the proxy, the one for clients, when it is free; None for any.
+        inner_port: Port of the Cassandra behind it; None for any.
+        streams: Which tables describe the streams, see `dress.Streams`.
+        durable: Whether a write is answered only once it is on the disk; else a killed one loses its last second.
+        settings: Settings of the Cassandra, see `CassandraNode.settings`.
+        heap: Heap of the Cassandra.
+        jvm_options: Further options of its JVM, see `jvm.FAST_START`.
+        detached: Whether it outlives this program.
+        start_timeout: Seconds it may take to answer.
+        say: Where progress lines go (downloads).
+    """
+
+    state_dir: Path
+    port: int | None = DEFAULT_PORT
+    inner_port: int | None = None
+    streams: Streams = "v2"
+    durable: bool = False
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    heap: Heap = field(default_factory=lambda: Heap(256, 1200))
+    jvm_options: Sequence[str] = ()
+    detached: bool = False
+    start_timeout: float = 120.0
+    say: Say = silent
+    _service: Service | None = field(default=None, init=False)
+
+    @property
+    def service(self) -> Service:
+        """The process; prepared (downloads, ports, dressed data) on first use, not started."""
+        if self._service is None:
+            self._service = self._prepare()
+        return self._service
+
+    @property
+    def address(self) -> str:
+        """`host:port` for clients, with all tables that Scylla has; known before the start."""
+        _ = self.service
+        return f"{LOOPBACK}:{self.port}"
+
+    @property
+    def direct(self) -> str:
+        """`host:port` of the Cassandra: everything but the tables of tablets, without the proxy between."""
+        _ = self.service
+        return f"{LOOPBACK}:{self.inner_port}"
+
+    def _prepare(self) -> Service:
+        folder = self.state_dir.absolute()
+        port, inner = free_ports([self.port, self.inner_port])
+        node = CassandraNode(
+            folder, port=inner, cdc=False, durable=self.durable, settings=self.settings, heap=self.heap,
+            jvm_options=self.jvm_options, say=self.say,
+        )  # fmt: skip
+        if not node.data.exists():
+            dressed_data(node.data, self.streams, self.say)
+        command = node.service.command  # prepares it, which may choose another port
+        self.port, self.inner_port = port, node.port
+        return Service(
+            name=f"Scylla emulation ({LOOPBACK}:{port})",
+            command=[sys.executable, "-m", "compose.local.scylla.server", LOOPBACK, str(port), str(node.port), *command],
+            log_path=folder / "scylla-emulation.log",
+            ready=lambda: speaks_cql(port),
+            environment={"PYTHONPATH": str(_ROOT)},
+            folder=folder,
+            detached=self.detached,
+            start_timeout=self.start_timeout,
+        )

@@ -1,0 +1,97 @@
+"""Reads what is in a partition before it is written: for images, conditions and operations on lists."""
+
+# ruff: noqa: S608  # the names in statements are those of tests
+
+from collections.abc import Sequence
+
+from compose.local.scylla.codec import encode, split
+from compose.local.scylla.schema import Table
+from compose.local.scylla.statements import name
+from compose.local.scylla.wire import Connection
+from compose.local.scylla.writes import (
+    Insert,
+    Key,
+    PartitionState,
+    RowState,
+    Write,
+    key_cells,
+    touched,
+    udt_elements,
+)
+
+
+def read_state(
+    connection: Connection, table: Table, partition: Key, writes: Sequence[Write], state: PartitionState
+) -> None:
+    """Read what the writes need to know of the partition into `state`."""
+    conditional = any(getattr(write, "condition", None) is not None for write in writes)
+    images = table.enabled and (table.preimage != "false" or table.postimage)
+    if not (conditional or images or table.lists):
+        return
+    keys = {key for write in writes for key in touched(table, write)}
+    if conditional:
+        for write in writes:
+            given = write.values if isinstance(write, Insert) else write.key
+            if all(each.name in given for each in table.clustering):
+                keys.add(key_cells(table.clustering, given, table=write.table))
+    statics = [each for each in table.columns if each.kind == "static"]
+    if statics and (conditional or None in keys):
+        state.static.update(read_row(connection, table, partition, None) or {})
+    for key in keys:
+        if key is not None and key not in state.rows:
+            state.rows[key] = read_row(connection, table, partition, key)
+
+
+def read_row(connection: Connection, table: Table, partition: Key, key: Key | None) -> RowState | None:
+    """What is in a row (`key` None: the static row); None when it is not there. Blocks."""
+    kind = "static" if key is None else "regular"
+    columns = [each for each in table.columns if each.kind == kind]
+    where = " AND ".join(f"{name(each.name)} = ?" for each in (*table.partition_key, *table.clustering[: len(key or ())]))
+    wanted = [*table.partition_key, *columns]
+
+    def select(source: str, names: Sequence[str]) -> dict[str, bytes | None] | None:
+        distinct = "DISTINCT " if key is None else ""
+        text = f"SELECT {distinct}{', '.join(map(name, names))} FROM {source} WHERE {where}"
+        rows = connection.execute(text, [*partition, *(key or ())])
+        return rows[0] if rows else None
+
+    row = select(table.full, [each.name for each in wanted])
+    if row is None:
+        return None
+    state: RowState = {}
+    lists = [each for each in columns if each in table.lists]
+    keys = [each.name for each in table.partition_key]
+    cells = select(table.shadow, [*keys, *(each.name for each in lists)]) if lists and table.options else None
+    for column in columns:
+        cell = (cells or {}).get(column.name) if column in lists else row[column.name]
+        if cell is None:
+            continue
+        if not column.type.is_multicell:
+            state[column.name] = cell
+        elif column.type.name == "udt":
+            state[column.name] = udt_elements(cell)
+        elif column.type.name == "set":
+            state[column.name] = dict.fromkeys(split(cell), b"")
+        else:
+            parts = split(cell, 2)
+            state[column.name] = dict(zip(parts[::2], parts[1::2], strict=True))
+    return state
+
+
+def holds(table: Table, state: PartitionState, write: Write) -> bool:
+    """Whether the write's condition is met by a partition that was read for it. Pure."""
+    condition = getattr(write, "condition", None)
+    if condition is None:
+        return True
+    given = write.values if isinstance(write, Insert) else write.key
+    whole = all(each.name in given for each in table.clustering)
+    row = state.rows.get(key_cells(table.clustering, given, table=write.table)) if whole else state.static or None
+    if condition == "not exists":
+        return row is None
+    if condition == "exists":
+        return row is not None
+    for column, value in condition.items():
+        source = state.static if table.by_name[column].kind == "static" else row or {}
+        if source.get(column) != encode(table.by_name[column].type, value):
+            return False
+    return True
