@@ -1,0 +1,129 @@
+"""What the driver raises, as the errors that the runtime knows."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from connectors.errors import ConfigInvalid, Fatal, MillraceError, Retriable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class SchemaChanged(Retriable):
+    """A query names a table, a column or a field that is not there (any more), or gets another type than it expects.
+
+    Read the table's definition again and go on from the last position.
+    """
+
+
+class NodesAway(Retriable):
+    """No node could be asked at all."""
+
+
+#: Parts of refusals that say that something named in the query is not there (any more).
+_GONE = ("undefined column", "undefined name", "unknown identifier", "unrecognized name", "unconfigured table",
+         "does not exist", "unconfigured columnfamily", "unknown field", "non-existent", "unknown table",
+         "not found in table", "table doesn't exist", "unknown keyspace")
+#: Parts of refused logins that do not mean wrong credentials: the node could not look them up.
+_PASSING_LOGIN = ("unable to perform", "cannot achieve consistency", "unavailable", "timed out", "timeout")
+
+
+def translate(error: BaseException, query: str, nodes: Sequence[str] = ()) -> MillraceError:
+    """The error to raise in place of the driver's ``error``.
+
+    Args:
+        error: what the driver raised.
+        query: what was asked, for the message.
+        nodes: who was asked, if the error does not say so itself.
+    """
+    from cassandra import (
+        AuthenticationFailed,
+        CoordinationFailure,
+        InvalidRequest,
+        OperationTimedOut,
+        Timeout,
+        Unauthorized,
+        Unavailable,
+        UnresolvableContactPoints,
+    )
+    from cassandra.cluster import NoHostAvailable
+    from cassandra.connection import ConnectionBusy, ConnectionException
+    from cassandra.protocol import ErrorMessage
+
+    if isinstance(error, MillraceError):
+        return error
+    where = f" (query: {_short(query)})" if query else ""
+    asked = f" {', '.join(nodes)}" if nodes else ""
+    if isinstance(error, AuthenticationFailed):
+        return _login(str(error), where)
+    if isinstance(error, NoHostAvailable):
+        return _no_host(error, where, asked)
+    if isinstance(error, UnresolvableContactPoints):
+        return NodesAway(f"none of the contact points' names can be resolved: {error}; check them and the name service{where}")
+    if isinstance(error, OperationTimedOut):
+        host = getattr(error, "last_host", None)
+        return Retriable(f"node {_node(host) if host else asked or '?'} did not answer in time{where}")
+    if isinstance(error, Timeout | Unavailable | CoordinationFailure):
+        return Retriable(f"the cluster could not answer at the consistency level asked for: {error}{asked}{where}")
+    if isinstance(error, InvalidRequest):
+        return _refused(str(error), where)
+    if isinstance(error, Unauthorized):
+        return Fatal(f"the user may not do this: {error}{where}; grant SELECT on the table (and on its CDC log)")
+    if isinstance(error, ConnectionException | ConnectionBusy | OSError):
+        return Retriable(f"the connection to{asked or ' a node'} failed: {error}{where}")
+    if isinstance(error, ErrorMessage):
+        return _server_error(error, where)
+    return Fatal(f"the CQL driver can't go on: {type(error).__name__}: {error}{where}")
+
+
+def _short(query: str) -> str:
+    return query if len(query) <= 300 else query[:297] + "..."
+
+
+def _node(host: Any) -> str:
+    return str(getattr(host, "endpoint", host))
+
+
+def _login(text: str, where: str) -> MillraceError:
+    if any(part in text.lower() for part in _PASSING_LOGIN):
+        return Retriable(f"a node could not check the credentials: {text}{where}")
+    return ConfigInvalid(f"the cluster refuses the credentials: {text}; check the user and the password{where}")
+
+
+def _no_host(error: Any, where: str, asked: str) -> MillraceError:
+    from cassandra import AuthenticationFailed, InvalidRequest
+
+    reasons = dict(error.errors) if isinstance(error.errors, dict) else {}
+    causes = list(reasons.values())
+    refused = [cause for cause in causes if isinstance(cause, AuthenticationFailed)]
+    if refused:
+        return _login(str(refused[0]), where)
+    for cause in causes:
+        if isinstance(cause, InvalidRequest):
+            return _refused(str(cause), where)
+        if "CERTIFICATE_VERIFY_FAILED" in str(cause):
+            return ConfigInvalid(f"a node's certificate is not believed: {cause}{where}; check the trust store and whether the "
+                                 "certificate has the node's address in it, or switch the check of host names off")
+    told = "; ".join(f"{_node(host)}: {type(cause).__name__}: {cause}" for host, cause in list(reasons.items())[:5])
+    busy = any("busy" in type(cause).__name__.lower() or "overloaded" in str(cause).lower() for cause in causes)
+    kind = Retriable if busy else NodesAway
+    told = told or f"none of{asked or ' them'} is up"
+    return kind(f"no node could answer: {told}{where}; check that the nodes are up and reachable from here, and that the local "
+                "data centre's name is right")
+
+
+def _refused(text: str, where: str) -> MillraceError:
+    if any(part in text.lower() for part in _GONE):
+        return SchemaChanged(f"the schema is not as expected: {text}{where}")
+    return Fatal(f"the server refuses the query: {text}{where}")
+
+
+def _server_error(error: Any, where: str) -> MillraceError:
+    name, text = type(error).__name__, str(getattr(error, "message", error))
+    if name in {"SyntaxException", "ConfigurationException", "UnauthorizedErrorMessage", "BadCredentials",
+                "FunctionFailureMessage"}:
+        return Fatal(f"the server refuses the query: {text}{where}")
+    if name == "ProtocolException" and "consistency" not in text.lower():
+        return Fatal(f"the server does not understand the request: {text}{where}")
+    # Overloaded, bootstrapping, truncating, rate limited, an internal error of one node: worth another try.
+    return Retriable(f"the server could not answer now: {name}: {text}{where}")

@@ -1,0 +1,127 @@
+"""Types as the server's own names have them: Java classes (``MapType(UTF8Type,Int32Type)``) and the protocol's numbers."""
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.cql.types import CqlType, UnknownType, frozen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PACKAGE: Final = "org.apache.cassandra.db.marshal."
+_CLASSES: Final = {
+    "AsciiType": "ascii", "BooleanType": "boolean", "ByteType": "tinyint", "BytesType": "blob", "CounterColumnType": "counter",
+    "DateType": "timestamp", "DecimalType": "decimal", "DoubleType": "double", "DurationType": "duration", "EmptyType": "empty",
+    "FloatType": "float", "InetAddressType": "inet", "Int32Type": "int", "IntegerType": "varint", "LongType": "bigint",
+    "ShortType": "smallint", "SimpleDateType": "date", "TimeType": "time", "TimeUUIDType": "timeuuid",
+    "TimestampType": "timestamp", "UTF8Type": "text", "UUIDType": "uuid",
+}
+_CONTAINERS: Final = {"ListType": "list", "SetType": "set", "MapType": "map", "TupleType": "tuple"}
+#: Numbers of types in the native protocol.
+_CODES: Final = {
+    0x01: "ascii", 0x02: "bigint", 0x03: "blob", 0x04: "boolean", 0x05: "counter", 0x06: "decimal", 0x07: "double",
+    0x08: "float", 0x09: "int",
+    0x0A: "text", 0x0B: "timestamp", 0x0C: "uuid", 0x0D: "text", 0x0E: "varint", 0x0F: "timeuuid", 0x10: "inet",
+    0x11: "date", 0x12: "time", 0x13: "smallint", 0x14: "tinyint", 0x15: "duration",
+}
+_CODE_CUSTOM, _CODE_LIST, _CODE_MAP, _CODE_SET, _CODE_UDT, _CODE_TUPLE = 0x00, 0x20, 0x21, 0x22, 0x30, 0x31
+
+
+def parse_class(text: str) -> CqlType:
+    """The type that a Java class name stands for, with or without its package.
+
+    A reversed clustering column's type is the type itself. A class that is not known is a ``custom`` type.
+
+    Raises:
+        UnknownType: parentheses do not match, or the parts of a UDT or vector are not there.
+    """
+    text = text.strip()
+    head, bracket, rest = text.partition("(")
+    short = head.strip().removeprefix(PACKAGE)
+    if not bracket:
+        known = _CLASSES.get(short)
+        return CqlType(known) if known else CqlType("custom", class_name=text)
+    if not rest.endswith(")"):
+        raise UnknownType(f"the type class {text!r} is not understood: a ')' is missing")
+    parts = _split(rest[:-1], text)
+    if short == "FrozenType":
+        return frozen(parse_class(parts[0]))
+    if short == "ReversedType":
+        return parse_class(parts[0])
+    if short in _CONTAINERS:
+        result = CqlType(_CONTAINERS[short], tuple(parse_class(part) for part in parts))
+        return frozen(result) if short == "TupleType" else result
+    if short == "VectorType":
+        if len(parts) != 2 or not parts[1].strip().isdigit():
+            raise UnknownType(f"the type class {text!r} is not understood: a vector has a type and a dimension")
+        return frozen(CqlType("vector", (parse_class(parts[0]),), dimension=int(parts[1])))
+    if short == "UserType":
+        return _user_type(parts, text)
+    return CqlType("custom", class_name=text)
+
+
+def _split(text: str, whole: str) -> list[str]:
+    parts, depth, start = [], 0, 0
+    for place, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if depth < 0:
+            raise UnknownType(f"the type class {whole!r} is not understood: a '(' is missing")
+        if letter == "," and not depth:
+            parts.append(text[start:place])
+            start = place + 1
+    if depth:
+        raise UnknownType(f"the type class {whole!r} is not understood: a ')' is missing")
+    return [*parts, text[start:]]
+
+
+def _user_type(parts: list[str], text: str) -> CqlType:
+    try:
+        keyspace, name, *fields = parts
+        pairs = [field.split(":", 1) for field in fields]
+        return CqlType("udt", tuple(parse_class(kind) for _, kind in pairs), keyspace=keyspace.strip(),
+                       udt_name=bytes.fromhex(name).decode(),
+                       field_names=tuple(bytes.fromhex(field).decode() for field, _ in pairs))
+    except ValueError as error:
+        raise UnknownType(f"the type class {text!r} is not understood: {error}") from error
+
+
+def read_type(read: Callable[[int], bytes]) -> CqlType:
+    """The type at the place of a result's metadata where ``read(n)`` gives the next bytes; collections come as not frozen.
+
+    Raises:
+        UnknownType: there is no such number.
+    """
+    (code,) = _short(read(2))
+    known = _CODES.get(code)
+    if known is not None:
+        return CqlType(known)
+    if code == _CODE_CUSTOM:
+        name = _string(read)
+        try:
+            return parse_class(name)
+        except UnknownType:
+            # Its values are bytes then; raising here would cost the connection and all queries on it.
+            return CqlType("custom", class_name=name)
+    if code in {_CODE_LIST, _CODE_SET}:
+        return CqlType("list" if code == _CODE_LIST else "set", (read_type(read),))
+    if code == _CODE_MAP:
+        return CqlType("map", (read_type(read), read_type(read)))
+    if code == _CODE_TUPLE:
+        (count,) = _short(read(2))
+        return frozen(CqlType("tuple", tuple(read_type(read) for _ in range(count))))
+    if code == _CODE_UDT:
+        keyspace, name = _string(read), _string(read)
+        (count,) = _short(read(2))
+        fields = [(_string(read), read_type(read)) for _ in range(count)]
+        return CqlType("udt", tuple(kind for _, kind in fields), keyspace=keyspace, udt_name=name,
+                       field_names=tuple(field for field, _ in fields))
+    raise UnknownType(f"the server sends a type with the number 0x{code:04x}, which this version does not know")
+
+
+_short: Any = struct.Struct(">H").unpack
+
+
+def _string(read: Callable[[int], bytes]) -> str:
+    (size,) = _short(read(2))
+    return read(size).decode()

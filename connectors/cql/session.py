@@ -1,0 +1,391 @@
+"""Sessions of the CQL driver, shared by all tasks of a process that connect alike.
+
+The driver does its I/O in a thread of its own; this module is the event loop's side of it: nothing here blocks the loop.
+Pages are decoded on the loop, by the caller's ``await``: a decoder in the driver's thread would fight the loop for the
+interpreter lock, and hold up the answers to all other queries while it has it.
+"""
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict, deque
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from connectors.cql.failures import NodesAway, SchemaChanged, translate
+from connectors.cql.tls import TlsSettings
+from connectors.cql.types import CqlType  # noqa: TC001 - for users of this module
+from connectors.errors import Fatal, Retriable
+from connectors.options import Password  # noqa: TC001 - msgspec reads the annotation at run time
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from connectors.cql.driver import Connection, Statement
+
+__all__ = ["CqlSession", "Page", "QueryStats", "SchemaChanged", "SessionSettings", "TlsSettings"]
+
+#: Statements kept prepared per session; beyond it the one that was not used longest is forgotten.
+MAX_STATEMENTS: Final = 1000
+#: A session that found no node for so long is not shared any more: the next one looks the contact points up again.
+STALE_AFTER_S: Final = 30.0
+
+
+class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How to connect; equal settings share one session.
+
+    Attributes:
+        contact_points: (host or address, port) of some nodes; the others are found through them.
+        user: for PLAIN authentication, or None for none.
+        password: its password.
+        local_dc: the data centre whose nodes are asked; None: that of the contact points.
+        consistency: the level of queries that name none.
+        compression: of the protocol: ``none``, ``lz4`` or ``snappy``. On a fast network it makes no difference that could be
+            measured here, and costs the server CPU; it helps where traffic between zones is paid for or slow.
+        connections_per_host: more than one only spreads load over a server's threads (shards) where the driver does not.
+        request_timeout_s: of queries that name none.
+        connect_timeout_s: of one connection to one node.
+        heartbeat_s: how long a connection may be silent before it is tried, and then wait for an answer.
+        protocol_version: of the native protocol; all servers that matter speak 4.
+        tls: how to encrypt, or None for plain TCP.
+    """
+
+    contact_points: tuple[tuple[str, int], ...]
+    user: str | None = None
+    password: Password | None = None
+    local_dc: str | None = None
+    consistency: str = "QUORUM"
+    compression: str = "none"
+    connections_per_host: int = 1
+    request_timeout_s: float = 12.0
+    connect_timeout_s: float = 5.0
+    heartbeat_s: float = 10.0
+    protocol_version: int = 4
+    tls: TlsSettings | None = None
+
+    @property
+    def addresses(self) -> list[str]:
+        """The contact points as texts."""
+        return [f"{host}:{port}" for host, port in self.contact_points]
+
+
+class Page(msgspec.Struct):
+    """A page of a result.
+
+    Attributes:
+        columns: names of the columns.
+        rows: tuples, in the forms that ``connectors.cql.values`` describes; a cell may be a ``values.BadCell``.
+        state: the paging state to go on with, or None at the end.
+        bytes: size of the page as it came.
+        newer_fields: whether the server knows fields of a UDT that were not asked for: the table's definition is out of date.
+    """
+
+    columns: tuple[str, ...]
+    rows: list[tuple[Any, ...]]
+    state: bytes | None
+    bytes: int = 0
+    newer_fields: bool = False
+
+
+class QueryStats(msgspec.Struct):
+    """Running totals of queries; whoever passes one in reads it at any time.
+
+    Attributes:
+        queries: answered, in time and without error.
+        errors: failed.
+        in_flight: sent and not answered.
+        latency_s: sum over ``queries``, from sending to the answer's arrival on the loop, decoding not included.
+        decode_s: sum of the CPU time of decoding.
+        rows: read.
+        bytes: read, as they came.
+    """
+
+    queries: int = 0
+    errors: int = 0
+    in_flight: int = 0
+    latency_s: float = 0.0
+    decode_s: float = 0.0
+    rows: int = 0
+    bytes: int = 0
+
+
+class _Mailbox:
+    """Brings answers from the driver's thread to the loop, many with one wake-up."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
+        self._woken = False
+
+    def post(self, future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
+        """Called on any thread."""
+        self._waiting.append((future, value, error))
+        # Set before waking and cleared before emptying: an answer is never left behind, at worst the loop wakes for nothing.
+        if not self._woken:
+            self._woken = True
+            try:
+                self._loop.call_soon_threadsafe(self._deliver)
+            except RuntimeError:
+                # The loop is closed: nobody waits any more.
+                self._waiting.clear()
+
+    def _deliver(self) -> None:
+        self._woken = False
+        while self._waiting:
+            future, value, error = self._waiting.popleft()
+            if future.done():
+                continue
+            if error is None:
+                future.set_result(value)
+            else:
+                future.set_exception(error)
+
+
+class _Shared:
+    """What the sessions with equal settings have in common."""
+
+    def __init__(self, settings: SessionSettings) -> None:
+        self.settings = settings
+        self.loop = asyncio.get_running_loop()
+        self.users = 0
+        self.mailbox = _Mailbox(self.loop)
+        self.connecting = self.loop.create_task(asyncio.to_thread(_connect, settings))
+        self.statements: OrderedDict[tuple[str, Any], asyncio.Future[Statement]] = OrderedDict()
+        self.stats = QueryStats()
+        self.away_since: float | None = None
+
+    @property
+    def connection(self) -> Connection:
+        return self.connecting.result()
+
+    @property
+    def stale(self) -> bool:
+        failed = self.connecting.done() and (self.connecting.cancelled() or self.connecting.exception() is not None)
+        return failed or (self.away_since is not None and self.loop.time() - self.away_since > STALE_AFTER_S)
+
+    async def close(self) -> None:
+        """Close the connections, when the last user has gone."""
+        try:
+            connection = await self.connecting
+        except Exception:  # noqa: BLE001 - there is nothing to close
+            return
+        await asyncio.to_thread(connection.close)
+
+
+def _connect(settings: SessionSettings) -> Connection:
+    # Loading the driver takes a few hundred milliseconds, so it happens here and not when the module is imported.
+    from connectors.cql.driver import Connection
+
+    return Connection.open_(settings)
+
+
+#: Sessions by event loop and settings.
+_SESSIONS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[SessionSettings, _Shared]] = WeakKeyDictionary()
+
+
+class CqlSession:
+    """A session on the event loop's side; the driver's own threads do the I/O. Take one with ``acquire``."""
+
+    def __init__(self, shared: _Shared) -> None:
+        self._shared: _Shared | None = shared
+
+    @classmethod
+    async def acquire(cls, settings: SessionSettings) -> CqlSession:
+        """The shared session for ``settings``, connected now if it is the first use; pair it with ``release``.
+
+        Raises:
+            Retriable: no node answers.
+            ConfigInvalid: the cluster refuses the credentials or the TLS settings can't be used.
+        """
+        sessions = _SESSIONS.setdefault(asyncio.get_running_loop(), {})
+        shared = sessions.get(settings)
+        if shared is None or shared.stale:
+            shared = sessions[settings] = _Shared(settings)
+        session = cls(shared)
+        shared.users += 1
+        try:
+            await asyncio.shield(shared.connecting)
+        except BaseException:
+            session._give_back()
+            raise
+        return session
+
+    async def release(self) -> None:
+        """Give it back; the last one closes it. Does not block the loop. Doing it twice does no harm."""
+        last = self._give_back()
+        if last is not None:
+            await asyncio.shield(last)
+
+    def _give_back(self) -> asyncio.Task[None] | None:
+        shared, self._shared = self._shared, None
+        if shared is None:
+            return None
+        shared.users -= 1
+        if shared.users:
+            return None
+        sessions = _SESSIONS.get(shared.loop, {})
+        if sessions.get(shared.settings) is shared:
+            del sessions[shared.settings]
+        task = shared.loop.create_task(shared.close())
+        _CLOSING.add(task)
+        task.add_done_callback(_CLOSING.discard)
+        return task
+
+    @property
+    def stats(self) -> QueryStats:
+        """Totals of all queries of the shared session."""
+        return self._live().stats
+
+    @property
+    def driver(self) -> str:
+        """Which driver is used, and its version."""
+        from connectors.cql.driver import driver_version
+
+        return driver_version()
+
+    def _live(self) -> _Shared:
+        if self._shared is None:
+            raise Fatal("a CQL session was used after it had been given back")
+        return self._shared
+
+    async def query(self, text: str, parameters: Sequence[Any] = (), *, consistency: str | None = None,
+                    timeout_s: float | None = None) -> list[dict[str, Any]]:
+        """All rows of a (small) query as dicts, values in the forms of ``connectors.cql.values``.
+
+        Args:
+            text: the query; it is prepared (and stays so) if it has parameters.
+            parameters: for its question marks, in the forms of ``connectors.cql.values``.
+            consistency: level; the settings' if not given.
+            timeout_s: of each page; the settings' if not given.
+
+        Raises:
+            Retriable: nodes are away, busy or too slow.
+            Fatal: the server refuses the query.
+        """
+        shared = self._live()
+        level, timeout = consistency or shared.settings.consistency, timeout_s or shared.settings.request_timeout_s
+        rows: list[dict[str, Any]] = []
+        state: bytes | None = None
+        while True:
+            if parameters:
+                page = await self.page(text, parameters, fetch_size=5000, state=state, consistency=level, timeout_s=timeout)
+            else:
+                page = await self._plain(shared, text, level, timeout, state)
+            rows += [dict(zip(page.columns, row, strict=True)) for row in page.rows]
+            state = page.state
+            if state is None:
+                return rows
+
+    async def _plain(self, shared: _Shared, text: str, level: str, timeout_s: float, state: bytes | None) -> Page:
+        from connectors.cql.driver import row_decoder
+
+        statement = shared.connection.simple(text, 5000, level)
+        raw = await self._send(shared, text, statement, timeout_s, state, None)
+        if raw is None:
+            return Page((), [], None)
+        decoder = row_decoder(text, raw.columns or (), None)
+        return Page(decoder.names, decoder.decode(raw.body), raw.state, len(raw.body))
+
+    async def page(self, text: str, parameters: Sequence[Any], *, fetch_size: int, state: bytes | None = None,
+                   consistency: str = "QUORUM", timeout_s: float = 12.0, types: Sequence[CqlType | None] | None = None,
+                   token: int | None = None, stats: QueryStats | None = None) -> Page:
+        """One page of a prepared query; statements are prepared once per session and again when the schema changes.
+
+        Args:
+            text: the query, with question marks for ``parameters``.
+            parameters: values in the forms of ``connectors.cql.values``.
+            fetch_size: rows per page at most.
+            state: of the page before, with the same text and parameters.
+            consistency: level.
+            timeout_s: how long to wait for the answer, retries on other nodes included.
+            types: how to decode each column, in place of what the server says: None (or ``types.RAW``) leaves the cell's bytes,
+                ``types.timed_list`` gives a logged list. Pass the same sequence each time: a tuple is compared by content.
+            token: the token of the ring whose replicas are asked first, for tables where it is not the hash of the key.
+            stats: gets the numbers of this query, besides the session's own.
+
+        Raises:
+            Retriable: nodes are away, busy or too slow.
+            SchemaChanged: the text names a column or a table that is gone, or ``types`` are not what the server has.
+            Fatal: the server refuses the query.
+        """
+        shared = self._live()
+        statement = await self._statement(shared, text, tuple(types) if types is not None else None)
+        bound = statement.bind(parameters, fetch_size, consistency, token)
+        try:
+            raw = await self._send(shared, text, bound, timeout_s, state, stats)
+            if raw is None:
+                return Page((), [], None)
+            started = time.thread_time()
+            rows = statement.decode(raw)
+        except SchemaChanged:
+            # The server may know better by now than when the statement was prepared.
+            shared.statements.pop((text, statement.types), None)
+            raise
+        spent = time.thread_time() - started
+        for totals in (shared.stats, stats) if stats is not None else (shared.stats,):
+            totals.decode_s += spent
+            totals.rows += len(rows)
+            totals.bytes += len(raw.body)
+        return Page(statement.decoder.names, rows, raw.state, len(raw.body), statement.newer_fields)
+
+    async def _statement(self, shared: _Shared, text: str, types: tuple[CqlType | None, ...] | None) -> Statement:
+        key = (text, types)
+        known = shared.statements.get(key)
+        if known is None:
+            known = asyncio.ensure_future(asyncio.to_thread(shared.connection.prepare, text, types))
+            shared.statements[key] = known
+            if len(shared.statements) > MAX_STATEMENTS:
+                shared.statements.popitem(last=False)
+        elif known.done():
+            shared.statements.move_to_end(key)
+            if known.exception() is None:
+                return known.result()
+        try:
+            return await asyncio.shield(known)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            if shared.statements.get(key) is known:
+                del shared.statements[key]
+            self._note(shared, error)
+            raise
+
+    async def _send(self, shared: _Shared, text: str, statement: Any, timeout_s: float, state: bytes | None,
+                    stats: QueryStats | None) -> Any:
+        future: asyncio.Future[Any] = shared.loop.create_future()
+        totals = (shared.stats, stats) if stats is not None else (shared.stats,)
+        for each in totals:
+            each.in_flight += 1
+        started = shared.loop.time()
+        try:
+            shared.connection.send(statement, timeout_s, state, lambda rows, error: shared.mailbox.post(future, rows, error))
+            answer = await future
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            for each in totals:
+                each.errors += 1
+            known = translate(error, text, shared.settings.addresses)
+            self._note(shared, known)
+            raise known from error
+        finally:
+            for each in totals:
+                each.in_flight -= 1
+        spent = shared.loop.time() - started
+        shared.away_since = None
+        for each in totals:
+            each.queries += 1
+            each.latency_s += spent
+        return answer
+
+    @staticmethod
+    def _note(shared: _Shared, error: BaseException) -> None:
+        if isinstance(error, NodesAway) and shared.away_since is None:
+            shared.away_since = shared.loop.time()
+        elif not isinstance(error, Retriable):
+            shared.away_since = None
+
+
+_CLOSING: set[asyncio.Task[None]] = set()

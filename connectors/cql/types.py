@@ -1,0 +1,293 @@
+"""CQL types as values: read from the text of ``system_schema``, and written back."""
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from connectors.errors import Fatal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class CqlType:
+    """One CQL type; immutable, hashable, compared by content.
+
+    Attributes:
+        name: the native name in lower case (``int``, ``text`` ... ``varchar`` is kept apart from ``text``), or ``list``,
+            ``set``, ``map``, ``tuple``, ``vector``, ``udt``, ``custom``. Two more say how a cell is to be decoded and are never
+            in a schema: ``raw`` (its bytes) and ``timed_list`` (see ``timed_list``).
+        arguments: element types: list and set one, map key and value, tuple its members, vector one, udt its fields' types.
+        frozen: whether it is frozen at this level. Everything inside a frozen type is frozen, written so or not; tuples and
+            vectors always are. Native types are not: for them the word means nothing.
+        keyspace: of a udt.
+        udt_name: of a udt.
+        field_names: of a udt, in order; empty for all others.
+        dimension: of a vector.
+        class_name: of a custom type, the Java class.
+    """
+
+    name: str
+    arguments: tuple[CqlType, ...] = ()
+    frozen: bool = False
+    keyspace: str = ""
+    udt_name: str = ""
+    field_names: tuple[str, ...] = ()
+    dimension: int = 0
+    class_name: str = ""
+
+    @property
+    def is_multicell(self) -> bool:
+        """Whether its elements are cells of their own: a non-frozen list, set, map or UDT."""
+        return not self.frozen and self.name in _MULTICELL
+
+
+_MULTICELL = frozenset({"list", "set", "map", "udt"})
+
+#: Types without parts, by the names that CQL gives them.
+NATIVE: Final = frozenset({
+    "ascii", "bigint", "blob", "boolean", "counter", "date", "decimal", "double", "duration", "empty", "float", "inet", "int",
+    "smallint", "text", "time", "timestamp", "timeuuid", "tinyint", "uuid", "varchar", "varint",
+})
+#: How many arguments a type with parts has; 0: any number from one up.
+_ARITY: Final = {"list": 1, "set": 1, "map": 2, "tuple": 0, "vector": 2, "frozen": 1}
+#: For a cell whose bytes are wanted as they are.
+RAW: Final = CqlType("raw")
+
+_TOKEN: Final = re.compile(r"""\s*(?: (?P<word>[A-Za-z0-9_]+) | "(?P<quoted>(?:[^"]|"")+)" | '(?P<java>(?:[^']|'')*)'
+                               | (?P<mark>[<>,.]) )""", re.VERBOSE)
+_PLAIN: Final = re.compile(r"[a-z][a-z0-9_]*\Z")
+#: Words that can't be names without quotes, of Cassandra and Scylla together.
+_RESERVED_TEXT: Final = """
+    add allow alter and apply asc authorize batch begin by columnfamily create default delete desc describe drop entries execute
+    from full grant if in index infinity insert into is keyspace limit materialized mbean mbeans modify nan norecursive not null
+    of on or order primary rename replace revoke schema select set table to token truncate unlogged unset update use using view
+    where with
+"""
+_RESERVED: Final = frozenset(_RESERVED_TEXT.split())
+
+
+class UnknownType(Fatal):
+    """A type text that is not understood, or that names a UDT which the keyspace does not have (any more)."""
+
+
+def timed_list(element: CqlType) -> CqlType:
+    """The decoding of a cell of type ``map<timeuuid, element>`` as a list of (time uuid as 16 bytes, element) in time order.
+
+    It is what a multicell list is in logs of changes: the time uuid is the name of the element's cell.
+    """
+    return CqlType("timed_list", (element,), frozen=True)
+
+
+def raw_timeuuids() -> CqlType:
+    """The decoding of a cell of type ``set<timeuuid>`` as a list of 16 bytes each."""
+    return CqlType("set", (RAW,), frozen=True)
+
+
+def frozen(kind: CqlType) -> CqlType:
+    """``kind`` as it is inside ``frozen<...>``: itself and everything in it frozen."""
+    if not kind.arguments:
+        return replace(kind, frozen=True) if kind.name == "udt" and not kind.frozen else kind
+    arguments = tuple(frozen(member) for member in kind.arguments)
+    if kind.frozen and arguments == kind.arguments:
+        return kind
+    return replace(kind, arguments=arguments, frozen=True)
+
+
+def parse(text: str, resolve: Callable[[str], CqlType | None] | None = None, *, keyspace: str = "") -> CqlType:
+    """The type that ``text`` names.
+
+    Args:
+        text: as ``system_schema.columns.type`` and ``system_schema.types.field_types`` have it, or as a user would write it.
+        resolve: finds UDTs of the keyspace; None where there can't be any.
+        keyspace: the keyspace it is of; a UDT may be written with it in front.
+
+    Raises:
+        UnknownType: the text is not understood, or a UDT is not known.
+    """
+    return _Parser(text, resolve, keyspace).whole()
+
+
+class _Parser:
+    """Reads one text from left to right."""
+
+    def __init__(self, text: str, resolve: Callable[[str], CqlType | None] | None, keyspace: str) -> None:
+        self.text = text
+        self.resolve = resolve
+        self.keyspace = keyspace
+        self.tokens = self._split()
+        self.place = 0
+
+    def _split(self) -> list[tuple[str, str]]:
+        tokens: list[tuple[str, str]] = []
+        position, end = 0, len(self.text.rstrip())
+        while position < end:
+            match = _TOKEN.match(self.text, position)
+            if match is None:
+                raise self._error(f"character {position + 1} can't be part of it")
+            kind = match.lastgroup or ""
+            tokens.append((kind, match.group(kind)))
+            position = match.end()
+        return tokens
+
+    def _error(self, why: str) -> UnknownType:
+        where = f" of keyspace {self.keyspace}" if self.keyspace else ""
+        return UnknownType(f"the CQL type {self.text!r}{where} is not understood: {why}")
+
+    def _next(self) -> tuple[str, str]:
+        token = self._peek()
+        self.place += 1
+        return token
+
+    def _peek(self) -> tuple[str, str]:
+        return self.tokens[self.place] if self.place < len(self.tokens) else ("end", "")
+
+    def _expect(self, mark: str) -> None:
+        if self._next() != ("mark", mark):
+            raise self._error(f"a {mark!r} is missing")
+
+    def whole(self) -> CqlType:
+        """All of the text."""
+        result = self._type()
+        if self.place < len(self.tokens):
+            raise self._error(f"{self.tokens[self.place][1]!r} follows a complete type")
+        return result
+
+    def _type(self) -> CqlType:
+        kind, text = self._next()
+        if kind == "java":
+            return CqlType("custom", class_name=text.replace("''", "'"))
+        if kind == "quoted":
+            return self._udt(text.replace('""', '"'))
+        if kind != "word":
+            raise self._error("a type's name is missing")
+        if self._peek() == ("mark", "<") and text.lower() in _ARITY:
+            return self._parameterized(text.lower())
+        if text.lower() in NATIVE and self._peek() != ("mark", "."):
+            return CqlType(text.lower())
+        return self._udt(text.lower())
+
+    def _udt(self, name: str) -> CqlType:
+        if self._peek() == ("mark", "."):
+            self.place += 1
+            if self.keyspace and name != self.keyspace:
+                raise self._error(f"it is of another keyspace, {name!r}")
+            kind, text = self._next()
+            name = text.replace('""', '"') if kind == "quoted" else text.lower()
+        found = self.resolve(name) if self.resolve is not None else None
+        if found is None:
+            raise self._error(f"there is no type {name!r}")
+        return found
+
+    def _parameterized(self, name: str) -> CqlType:
+        self._expect("<")
+        arguments: list[CqlType] = []
+        dimension = 0
+        while True:
+            if name == "vector" and arguments:
+                kind, text = self._next()
+                if kind != "word" or not text.isdigit() or int(text) < 1:
+                    raise self._error("a vector needs its dimension, a number")
+                dimension = int(text)
+                break
+            arguments.append(self._type())
+            if self._peek() != ("mark", ","):
+                break
+            self.place += 1
+        self._expect(">")
+        wanted = _ARITY[name]
+        if wanted and len(arguments) + (1 if dimension else 0) != wanted:
+            raise self._error(f"{name} takes {wanted} argument(s), not {len(arguments)}")
+        if name == "frozen":
+            return frozen(arguments[0])
+        result = CqlType(name, tuple(arguments), dimension=dimension)
+        return frozen(result) if name in {"tuple", "vector"} else result
+
+
+def quote(name: str) -> str:
+    """``name`` as CQL needs it: in double quotes unless it is plain lower case and no reserved word."""
+    return name if _PLAIN.match(name) and name not in _RESERVED else '"' + name.replace('"', '""') + '"'
+
+
+def to_text(kind: CqlType) -> str:
+    """``kind`` as ``system_schema`` writes it; ``parse`` of it gives an equal type."""
+    if kind.name == "custom":
+        return "'" + kind.class_name.replace("'", "''") + "'"
+    if kind.name == "udt":
+        text = quote(kind.udt_name)
+    elif kind.name == "vector":
+        return f"vector<{to_text(kind.arguments[0])}, {kind.dimension}>"
+    elif kind.arguments:
+        text = f"{kind.name}<{', '.join(to_text(member) for member in kind.arguments)}>"
+    else:
+        return kind.name
+    return f"frozen<{text}>" if kind.frozen else text
+
+
+def udt_resolver(keyspace: str,
+                 definitions: Mapping[str, tuple[Sequence[str], Sequence[str]]]) -> Callable[[str], CqlType | None]:
+    """A resolver over the UDTs of ``keyspace``.
+
+    Args:
+        keyspace: its name.
+        definitions: UDT's name -> (field names, texts of field types), as the rows of ``system_schema.types`` have them.
+
+    Returns:
+        The resolver; it builds each type once and may raise ``UnknownType`` for a UDT whose own fields can't be resolved.
+    """
+    known: dict[str, CqlType] = {}
+    open_: list[str] = []
+
+    def resolve(name: str) -> CqlType | None:
+        if name in known:
+            return known[name]
+        definition = definitions.get(name)
+        if definition is None:
+            return None
+        if name in open_:
+            raise UnknownType(f"the user-defined type {keyspace}.{name} contains itself")
+        open_.append(name)
+        try:
+            names, texts = definition
+            fields = tuple(parse(text, resolve, keyspace=keyspace) for text in texts)
+        finally:
+            open_.pop()
+        known[name] = CqlType("udt", fields, keyspace=keyspace, udt_name=name, field_names=tuple(names))
+        return known[name]
+
+    return resolve
+
+
+def same_on_the_wire(expected: CqlType, actual: CqlType) -> bool:
+    """Whether values of ``actual`` can be decoded as ``expected``.
+
+    Frozen or not does not matter, nor does text or varchar; a UDT may have more or fewer fields at its end.
+    """
+    if expected.name == "raw":
+        return True
+    if expected.name == "timed_list":
+        return actual.name == "map" and same_on_the_wire(expected.arguments[0], actual.arguments[1])
+    first, second = _SPELLINGS.get(expected.name, expected.name), _SPELLINGS.get(actual.name, actual.name)
+    if first != second or expected.dimension != actual.dimension or expected.class_name != actual.class_name:
+        return False
+    if expected.name == "udt":
+        names = zip(expected.field_names, actual.field_names, strict=False)
+        if expected.udt_name != actual.udt_name or any(left != right for left, right in names):
+            return False
+    elif len(expected.arguments) != len(actual.arguments):
+        return False
+    return all(same_on_the_wire(left, right) for left, right in zip(expected.arguments, actual.arguments, strict=False))
+
+
+_SPELLINGS: Final = {"varchar": "text"}
+
+
+def has_newer_fields(expected: CqlType, actual: CqlType) -> bool:
+    """Whether a UDT somewhere in ``actual`` has fields that ``expected`` does not have (given ``same_on_the_wire``)."""
+    if expected.name == "timed_list":
+        return has_newer_fields(expected.arguments[0], actual.arguments[1])
+    if expected.name == "udt" and len(actual.field_names) > len(expected.field_names):
+        return True
+    return any(has_newer_fields(left, right) for left, right in zip(expected.arguments, actual.arguments, strict=False))

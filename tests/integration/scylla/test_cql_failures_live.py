@@ -1,0 +1,173 @@
+"""Faults of a node seen through `CqlSession`: killed and back, paused, wrong credentials, wrong data centre, TLS.
+
+A Cassandra of the module's own is harmed, with password logins and TLS beside plain text on one port.
+"""
+import asyncio
+import shutil
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from compose.local.cassandra import CassandraNode
+from compose.local.jvm import FAST_START
+from compose.local.ports import free_ports
+from connectors.cql.session import CqlSession, QueryStats, SessionSettings, TlsSettings
+from connectors.errors import ConfigInvalid, Retriable
+from connectors.options import Password
+
+pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+QUERY = "SELECT key FROM system.local WHERE key = ?"
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tls")
+    request = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
+    for command in (
+        f"{request} -keyout key.pem -out cert.pem -subj /CN=node -addext subjectAltName=IP:127.0.0.1",
+        "pkcs12 -export -inkey key.pem -in cert.pem -passout pass:secret -out store.p12",
+        f"{request} -keyout other.key -out other.pem -subj /CN=other",
+    ):
+        subprocess.run(["openssl", *command.split()], cwd=folder, check=True, capture_output=True, timeout=60)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory, certificates: Path) -> Iterator[CassandraNode]:
+    settings = {
+        "authenticator": {"class_name": "PasswordAuthenticator"},
+        "client_encryption_options": {"enabled": True, "optional": True, "keystore": str(certificates / "store.p12"),
+                                      "keystore_password": "secret", "store_type": "PKCS12"},
+    }
+    with CassandraNode(tmp_path_factory.mktemp("cassandra"), port=None, jvm_options=FAST_START, settings=settings) as started:
+        yield started
+
+
+@pytest.fixture
+def settings(node: CassandraNode) -> SessionSettings:
+    host, _, port = node.address.rpartition(":")
+    return SessionSettings(contact_points=((host, int(port)),), user="cassandra", password=Password("cassandra"),
+                           connect_timeout_s=5.0, heartbeat_s=2.0)
+
+
+def changed(settings: SessionSettings, **fields: Any) -> SessionSettings:
+    return msgspec.structs.replace(settings, **fields)
+
+
+async def acquire(settings: SessionSettings, deadline_s: float = 60) -> CqlSession:
+    """A session, also if the node has only begun to answer."""
+    limit = time.monotonic() + deadline_s
+    while True:
+        try:
+            return await CqlSession.acquire(settings)
+        except (Retriable, ConfigInvalid):
+            # A node that has just been born creates its first user a moment after it answers.
+            if time.monotonic() > limit:
+                raise
+            await asyncio.sleep(0.2)
+
+
+@pytest.fixture
+async def session(settings: SessionSettings) -> AsyncIterator[CqlSession]:
+    taken = await acquire(settings)
+    yield taken
+    await taken.release()
+
+
+async def answers(session: CqlSession, deadline_s: float) -> None:
+    """Returns when the session works again."""
+    limit = time.monotonic() + deadline_s
+    while True:
+        try:
+            assert (await session.page(QUERY, ("local",), fetch_size=1, timeout_s=2)).rows == [("local",)]
+        except Retriable:
+            assert time.monotonic() < limit, "the node is not found again"
+            await asyncio.sleep(0.1)
+        else:
+            return
+
+
+async def test_refused_at_the_door(session: CqlSession, settings: SessionSettings) -> None:
+    assert await session.query(QUERY, ("local",)) == [{"key": "local"}]
+    with pytest.raises(ConfigInvalid, match="refuses the credentials") as caught:
+        await CqlSession.acquire(changed(settings, password=Password("wr0ng")))
+    assert "wr0ng" not in str(caught.value)
+    with pytest.raises(ConfigInvalid, match="credentials"):
+        await CqlSession.acquire(changed(settings, user=None, password=None))
+    with pytest.raises(ConfigInvalid, match="nowhere"):
+        await CqlSession.acquire(changed(settings, local_dc="nowhere"))
+    with pytest.raises(ConfigInvalid, match="is no consistency level"):
+        await CqlSession.acquire(changed(settings, consistency="SOME"))
+    for wrong in ({"compression": "zip"}, {"contact_points": ()}, {"connections_per_host": 0}):
+        with pytest.raises(ConfigInvalid):
+            await CqlSession.acquire(changed(settings, **wrong))
+    (port,) = free_ports([None], "127.0.0.1")
+    with pytest.raises(Retriable, match=rf"127\.0\.0\.1:{port}"):
+        await CqlSession.acquire(changed(settings, contact_points=(("127.0.0.1", port),)))
+    with pytest.raises(Retriable, match=r"resolved|no node could answer"):
+        await CqlSession.acquire(changed(settings, contact_points=(("no-such-host.invalid", 9042),)))
+
+
+async def test_tls(session: CqlSession, settings: SessionSettings, certificates: Path) -> None:
+    for checked in (True, False):
+        tls = TlsSettings(truststore=str(certificates / "cert.pem"), check_hostname=checked)
+        encrypted = await CqlSession.acquire(changed(settings, tls=tls))
+        assert await encrypted.query(QUERY, ("local",)) == [{"key": "local"}]
+        await encrypted.release()
+    with pytest.raises(ConfigInvalid, match="not believed"):
+        await CqlSession.acquire(changed(settings, tls=TlsSettings(truststore=str(certificates / "other.pem"))))
+    # The other sessions go on.
+    assert await session.query(QUERY, ("local",)) == [{"key": "local"}]
+
+
+async def test_a_node_that_hangs(session: CqlSession, node: CassandraNode) -> None:
+    stats = QueryStats()
+    await session.page(QUERY, ("local",), fetch_size=1, stats=stats)
+    node.pause()
+    try:
+        waiting = [asyncio.ensure_future(session.page(QUERY, ("local",), fetch_size=1, timeout_s=1, stats=stats))
+                   for _ in range(3)]
+        while stats.in_flight < 3:
+            await asyncio.sleep(0)
+        waiting[0].cancel()
+        started = time.monotonic()
+        done = await asyncio.gather(*waiting, return_exceptions=True)
+        assert time.monotonic() - started < 20
+        assert isinstance(done[0], asyncio.CancelledError)
+        for error in done[1:]:
+            assert isinstance(error, Retriable)
+            assert "127.0.0.1" in str(error)
+            assert QUERY in str(error)
+    finally:
+        node.resume()
+    await answers(session, 60)
+    assert (stats.errors, stats.in_flight) == (2, 0)
+
+
+async def test_a_node_that_is_killed_and_comes_back(session: CqlSession, node: CassandraNode,
+                                                      settings: SessionSettings) -> None:
+    await session.query("CREATE KEYSPACE IF NOT EXISTS f WITH replication = "
+                        "{'class': 'SimpleStrategy', 'replication_factor': 1}")
+    await session.query("CREATE TABLE IF NOT EXISTS f.t (pk int PRIMARY KEY, v text)")
+    insert, select = "INSERT INTO f.t (pk, v) VALUES (?, ?)", "SELECT v FROM f.t WHERE pk = ?"
+    await session.page(insert, (1, "before"), fetch_size=1)
+    assert (await session.page(select, (1,), fetch_size=1)).rows == [("before",)]
+    node.kill()
+    for _ in range(3):
+        with pytest.raises(Retriable, match=r"127\.0\.0\.1"):
+            await session.page(select, (1,), fetch_size=1, timeout_s=2)
+    with pytest.raises(Retriable):
+        await session.page(select + " ALLOW FILTERING", (1,), fetch_size=1, timeout_s=2)
+    node.start()
+    await answers(session, 60)
+    # What was prepared before the node died still works, on the same session. (The row may have died with the node.)
+    await session.page(insert, (1, "before"), fetch_size=1)
+    assert (await session.page(select, (1,), fetch_size=1)).rows == [("before",)]
+    fresh = await acquire(settings)
+    assert fresh._shared is session._shared
+    await fresh.release()
