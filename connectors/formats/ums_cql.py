@@ -1,0 +1,129 @@
+"""CQL values in UMS tuples: the type of a column, and its values as texts. Compiled once per type.
+
+=====================================  =========  ==================================================================
+CQL                                    UMS        text
+=====================================  =========  ==================================================================
+ascii text varchar                     string     as it is
+tinyint smallint int                   int        decimal digits
+bigint counter                         long       decimal digits
+float, double                          the same   shortest decimal number that reads back; ``NaN``, ``Infinity``
+decimal varint                         decimal    as ``BigDecimal`` prints it
+boolean                                boolean    ``true`` or ``false``
+date                                   date       ``YYYY-MM-DD``
+timestamp                              datetime   ``YYYY-MM-DD HH:MM:SS.ffffff``, UTC
+time                                   string     ``HH:MM:SS.nnnnnnnnn``
+uuid timeuuid inet duration            string     as elsewhere in this product
+blob, custom                           binary     Base64
+list set map tuple vector UDT          string     JSON: an array, an array of ``{"key", "value"}``, or an object
+=====================================  =========  ==================================================================
+
+In JSON numbers are numbers, except decimal and varint; blobs are Base64; NaN and the infinities are texts.
+"""
+from __future__ import annotations
+
+import base64
+import math
+import struct
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from connectors.formats.ums import date_text, datetime_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from connectors.cql.types import CqlType
+
+_TYPES: Final = {
+    "tinyint": "int", "smallint": "int", "int": "int", "bigint": "long", "counter": "long", "float": "float",
+    "double": "double", "decimal": "decimal", "varint": "decimal", "boolean": "boolean", "date": "date",
+    "timestamp": "datetime", "blob": "binary", "custom": "binary"}
+_JSON: Final = msgspec.json.Encoder()
+_SINGLE: Final = struct.Struct("<f")
+
+
+def ums_type(kind: CqlType) -> str:
+    """The UMS type of a column."""
+    return _TYPES.get(kind.name, "string")
+
+
+def text_of(kind: CqlType) -> Callable[[Any], str]:
+    """The function that turns a value (not None) of ``kind`` into its text."""
+    if kind.arguments:
+        change = _json_form(kind)
+        encode = _JSON.encode
+        if change is None:
+            return lambda value: encode(value).decode()
+        return lambda value: encode(change(value)).decode()
+    return _TEXTS.get(kind.name, _same)
+
+
+def time_text(nanos: int) -> str:
+    """A time of the day in ns as ``HH:MM:SS.nnnnnnnnn``."""
+    seconds, rest = divmod(nanos, 1_000_000_000)
+    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{rest:09d}"
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _double(value: float) -> str:
+    return repr(value) if math.isfinite(value) else _not_finite(value)
+
+
+def _not_finite(value: float) -> str:
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _float(value: float) -> str:
+    if not math.isfinite(value):
+        return _not_finite(value)
+    for digits in range(6, 9):
+        text = f"{value:.{digits}g}"
+        if _SINGLE.pack(float(text)) == _SINGLE.pack(value):
+            return repr(float(text))
+    return repr(float(f"{value:.9g}"))
+
+
+def _boolean(value: bool) -> str:  # noqa: FBT001 - the value itself
+    return "true" if value else "false"
+
+
+def _datetime(value: int) -> str:
+    return datetime_text(value * 1000)
+
+
+def _base64(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+_TEXTS: Final[dict[str, Callable[[Any], str]]] = {
+    "tinyint": str, "smallint": str, "int": str, "bigint": str, "counter": str, "float": _float, "double": _double,
+    "boolean": _boolean, "date": date_text, "timestamp": _datetime, "time": time_text, "blob": _base64, "custom": _base64,
+    "empty": _base64}
+#: What JSON has another form for than ``msgspec`` would choose.
+_FORMS: Final[dict[str, Callable[[Any], Any]]] = {
+    "date": date_text, "timestamp": _datetime, "time": time_text, "blob": _base64, "custom": _base64, "empty": _base64,
+    "double": lambda value: value if math.isfinite(value) else _not_finite(value),
+    "float": lambda value: float(_float(value)) if math.isfinite(value) else _not_finite(value)}
+
+
+def _json_form(kind: CqlType) -> Callable[[Any], Any] | None:
+    """What values inside a collection need before they are JSON; None if nothing."""
+    if not kind.arguments:
+        form = _FORMS.get(kind.name)
+        return None if form is None else lambda value: None if value is None else form(value)
+    members = [_json_form(member) for member in kind.arguments]
+    if not any(members):
+        return None
+    changes = [member or _same for member in members]
+    if kind.name == "map":
+        return lambda value: None if value is None else [
+            {"key": changes[0](entry["key"]), "value": changes[1](entry["value"])} for entry in value]
+    if kind.name in {"udt", "tuple"}:
+        names = kind.field_names or tuple(f"field_{index}" for index in range(len(changes)))
+        pairs = list(zip(names, changes, strict=True))
+        return lambda value: None if value is None else {name: change(value.get(name)) for name, change in pairs}
+    return lambda value: None if value is None else [changes[0](item) for item in value]
