@@ -1,0 +1,1 @@
+"""The Scylla connector: changes of tables from their CDC logs."""

@@ -1,0 +1,97 @@
+"""What only the cluster can tell of a configuration."""
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.cql.session import CqlSession
+from connectors.errors import ConfigInvalid, Fatal, MillraceError, Retriable
+from connectors.options import ConfigProblem
+from connectors.scylla import config_keys as keys
+from connectors.scylla import discovery
+from connectors.scylla.config import session_settings, settings, tables
+from connectors.scylla.log_table import log_name
+from connectors.scylla.names import qualified, quoted
+from connectors.scylla.tables import TableUnavailable, load
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from connectors.scylla.model import CdcOptions, TableId
+
+#: Seconds that all questions may take together: a REST client waits for the answer.
+DEADLINE_S: Final = 30.0
+
+
+async def check_cluster(config: Mapping[str, Any]) -> list[ConfigProblem]:
+    """Complaints about a configuration, from asking the cluster. Opens a session and gives it back.
+
+    The cluster can be reached and logged in to, the tables are there, their CDC is on and gives the images that are wanted, and
+    their logs may be read.
+    """
+    session: CqlSession | None = None
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            session = await CqlSession.acquire(session_settings(config))
+            return [problem for table in tables(config) for problem in await _check_table(session, config, table)]
+    except TimeoutError:
+        return [ConfigProblem(keys.HOSTS, f"The cluster did not answer within {DEADLINE_S:.0f} s; check {keys.HOSTS} and the "
+                                          "way to it")]
+    except ConfigInvalid as error:
+        return [_refused(config, error)]
+    except MillraceError as error:
+        return [ConfigProblem(keys.HOSTS, f"The cluster can't be asked: {error}")]
+    finally:
+        if session is not None:
+            await session.release()
+
+
+def _refused(config: Mapping[str, Any], error: ConfigInvalid) -> ConfigProblem:
+    text = str(error)
+    if "credentials" in text or "user" in text:
+        name = keys.PASSWORD if config[keys.USER] is not None else keys.USER
+    else:
+        name = keys.SSL if config[keys.SSL] else keys.HOSTS
+    return ConfigProblem(name, text)
+
+
+async def _check_table(session: CqlSession, config: Mapping[str, Any], table: TableId) -> list[ConfigProblem]:
+    try:
+        history = await load(session, table)
+    except TableUnavailable as error:
+        return [ConfigProblem(keys.TABLES, str(error))]
+    options = history.newest.options
+    if not options.enabled:
+        return [ConfigProblem(keys.TABLES, f"CDC is not enabled for {table}; enable it with: ALTER TABLE {qualified(table)} "
+                                           "WITH cdc = {'enabled': true}")]
+    found = images(config, table, options)
+    log = f"{quoted(table.keyspace)}.{quoted(log_name(table))}"
+    try:
+        await session.query(f'SELECT "cdc$stream_id" FROM {log} LIMIT 1', consistency="ONE")  # noqa: S608 - quoted
+        source = await discovery.table_source(session, table)
+        if not await discovery.load_generations(session, table, source):
+            found.append(ConfigProblem(keys.TABLES, f"The cluster lists no streams for {table} yet; try again in a minute"))
+    except Fatal as error:
+        found.append(ConfigProblem(keys.TABLES, f"{table}: {error}; if it is about rights: GRANT SELECT ON {log}"))
+    except Retriable as error:
+        found.append(ConfigProblem(keys.TABLES, f"{table}: {error}"))
+    return found
+
+
+def images(config: Mapping[str, Any], table: TableId, options: CdcOptions) -> list[ConfigProblem]:
+    """Whether the table's log has the images that the output form takes ``before`` and ``after`` from."""
+    wanted = settings(config)
+    if wanted.output_format != "advanced":
+        return []
+    found = []
+    if wanted.include_before != "none" and options.preimage == "false":
+        found.append(_without_image(keys.BEFORE, wanted.include_before, table, "preimage"))
+    if wanted.include_after != "none" and not options.postimage:
+        found.append(_without_image(keys.AFTER, wanted.include_after, table, "postimage"))
+    return found
+
+
+def _without_image(option: str, value: str, table: TableId, image: str) -> ConfigProblem:
+    return ConfigProblem(option, f"{option}={value} needs the {image} of {table}, which is off; turn it on with: ALTER TABLE "
+                                 f"{qualified(table)} WITH cdc = {{'enabled': true, '{image}': true}} (with the table's other "
+                                 "cdc options beside them)")

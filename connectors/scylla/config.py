@@ -1,0 +1,214 @@
+"""The connector's options as plain values for its parts, and the checks that need more than one option."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
+
+import msgspec
+
+from connectors.cql.session import SessionSettings
+from connectors.cql.tls import TlsSettings
+from connectors.options import ConfigProblem, invalid
+from connectors.scylla import config_keys as keys
+from connectors.scylla.config_keys import CONFIG
+from connectors.scylla.events.contract import EventSettings
+from connectors.scylla.names import contact_points, table_names
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from connectors.scylla.model import TableId
+
+__all__ = ["CONFIG", "ReadSettings", "problems", "read_settings", "session_settings", "settings", "tables"]
+
+#: Rows per page where the option says 0; the drivers' own default.
+DEFAULT_FETCH_SIZE: Final = 5_000
+
+
+class ReadSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How logs and tables are read. Times are whole milliseconds (``_ms``) or seconds (``_s``), as the names say."""
+
+    #: Upper-case name.
+    consistency: str = "QUORUM"
+    #: Rows per page.
+    fetch_size: int = DEFAULT_FETCH_SIZE
+    query_timeout_s: float = 12.0
+    streams_per_query: int = 32
+    #: Queries that a task may have under way.
+    max_queries: int = 16
+    #: Records per batch, and rows read ahead.
+    max_batch: int = 2_048
+    max_queue: int = 8_192
+    #: Width of every window, or None: between the two bounds.
+    window_ms: int | None = None
+    window_min_ms: int = 1_000
+    window_max_ms: int = 86_400_000
+    #: The confidence window, or None: between the two bounds.
+    confidence_ms: int | None = None
+    confidence_min_ms: int = 2_000
+    confidence_max_ms: int = 30_000
+    #: Pause between two windows of a group.
+    minimal_wait_ms: int = 0
+    #: Where to begin without offsets: this long ago; 0: as far back as the log goes.
+    lookback_ms: int = 0
+    #: How often positions of quiet groups are saved.
+    heartbeat_ms: int = 30_000
+    #: How often to look for generations and dropped tables.
+    discovery_ms: int = 15_000
+    retry_base_ms: int = 50
+    retry_max_ms: int = 30_000
+    #: Up to this share of a pause is taken off at random.
+    retry_jitter: float = 0.2
+    #: Tries of one query, or None for no limit.
+    max_tries: int | None = 20
+    #: Operations (``c``, ``u``, ``d``, ``r``) whose events are left out; ``EventSettings`` has the same.
+    skipped: frozenset[str] = frozenset()
+    snapshot: Literal["never", "initial"] = "never"
+    snapshot_rows: int = 5_000
+    #: Rows per second and task; 0: no limit.
+    snapshot_rate: int = 0
+    snapshot_chunks: int = 2
+
+
+def tables(config: Mapping[str, Any]) -> tuple[TableId, ...]:
+    """The tables to read.
+
+    Raises:
+        ConfigInvalid: ``scylla.table.names`` is not a list of tables.
+    """
+    return table_names(config[keys.TABLES])
+
+
+def _words(value: Any) -> frozenset[str]:
+    return frozenset(str(item).strip().lower() for item in value or () if str(item).strip())
+
+
+def _output(config: Mapping[str, Any]) -> str:
+    output = str(config[keys.OUTPUT]).lower()
+    return str(config[keys.FORMAT]).lower() if output == "debezium" else output
+
+
+def settings(config: Mapping[str, Any]) -> EventSettings:
+    """What shapes events.
+
+    Args:
+        config: the parsed configuration of the connector or of a task.
+    """
+    return EventSettings(
+        topic_prefix=config[keys.PREFIX],
+        output_format=cast('Literal["legacy", "advanced", "ums", "partition-update"]', _output(config)),
+        include_before=config[keys.BEFORE].lower(),
+        include_after=config[keys.AFTER].lower(),
+        key_placement=_words(config[keys.PLACEMENT]) - {"payload-diff"},
+        payload_key_name=config[keys.KEY_NAME],
+        preimages=config[keys.PREIMAGES],
+        tombstones=config[keys.TOMBSTONES],
+        deletes_mode=config[keys.DELETES].lower(),
+        collections_mode=config[keys.COLLECTIONS].lower(),
+        legacy_columns=config[keys.LEGACY_COLUMNS].lower(),
+        skipped_operations=_words(config[keys.SKIPPED]) & frozenset("cudr"),
+        compat=_words(config[keys.COMPAT]),
+    )
+
+
+def session_settings(config: Mapping[str, Any]) -> SessionSettings:
+    """How to connect; equal for all connectors and tasks that connect alike, which then share a session.
+
+    Raises:
+        ConfigInvalid: ``scylla.cluster.ip.addresses`` is not a list of nodes.
+    """
+    return SessionSettings(
+        contact_points=contact_points(config[keys.HOSTS]),
+        user=config[keys.USER],
+        password=config[keys.PASSWORD],
+        local_dc=config[keys.LOCAL_DC] or None,
+        consistency=config[keys.CONSISTENCY].upper(),
+        compression=config[keys.COMPRESSION].lower(),
+        request_timeout_s=config[keys.QUERY_TIMEOUT] / 1000,
+        connect_timeout_s=config[keys.CONNECT_TIMEOUT] / 1000,
+        tls=_tls(config) if config[keys.SSL] else None,
+    )
+
+
+def _tls(config: Mapping[str, Any]) -> TlsSettings:
+    stores = config[keys.SSL_PROVIDER].upper() == "JDK"
+    return TlsSettings(
+        truststore=config[keys.TRUSTSTORE] or None,
+        truststore_password=config[keys.TRUSTSTORE_PASSWORD],
+        keystore=config[keys.KEYSTORE] or None if stores else None,
+        keystore_password=config[keys.KEYSTORE_PASSWORD],
+        certificate=config[keys.CERTIFICATE] or None,
+        private_key=config[keys.PRIVATE_KEY] or None,
+        ciphers=tuple(item for item in config[keys.CIPHERS] or () if item),
+        check_hostname=config[keys.VERIFY_HOSTS],
+    )
+
+
+def read_settings(config: Mapping[str, Any]) -> ReadSettings:
+    """How to read."""
+    window, confidence = config[keys.WINDOW], config[keys.CONFIDENCE]
+    tries = config[keys.RETRIES]
+    return ReadSettings(
+        consistency=config[keys.CONSISTENCY].upper(),
+        fetch_size=config[keys.FETCH_SIZE] or DEFAULT_FETCH_SIZE,
+        query_timeout_s=config[keys.QUERY_TIMEOUT] / 1000,
+        streams_per_query=config[keys.STREAMS_PER_QUERY],
+        max_queries=config[keys.QUERIES],
+        max_batch=config[keys.BATCH],
+        max_queue=max(config[keys.QUEUE], config[keys.BATCH]),
+        window_ms=window,
+        window_min_ms=config[keys.WINDOW_MIN],
+        window_max_ms=max(config[keys.WINDOW_MAX], config[keys.WINDOW_MIN]),
+        confidence_ms=confidence,
+        confidence_min_ms=config[keys.CONFIDENCE_FLOOR],
+        confidence_max_ms=max(config[keys.CONFIDENCE_CEILING], config[keys.CONFIDENCE_FLOOR]),
+        minimal_wait_ms=config[keys.MINIMAL_WAIT],
+        lookback_ms=config[keys.LOOKBACK],
+        heartbeat_ms=config[keys.HEARTBEAT],
+        discovery_ms=config[keys.DISCOVERY_INTERVAL],
+        retry_base_ms=config[keys.RETRY_BASE],
+        retry_max_ms=max(config[keys.RETRY_MAX], config[keys.RETRY_BASE]),
+        retry_jitter=config[keys.RETRY_JITTER] / 100,
+        max_tries=None if tries < 0 else tries,
+        skipped=_words(config[keys.SKIPPED]) & frozenset("cudr"),
+        snapshot="initial" if config[keys.SNAPSHOT].lower() == "initial" else "never",
+        snapshot_rows=config[keys.SNAPSHOT_ROWS],
+        snapshot_rate=config[keys.SNAPSHOT_RATE],
+        snapshot_chunks=config[keys.SNAPSHOT_CHUNKS],
+    )
+
+
+def problems(config: Mapping[str, Any]) -> list[ConfigProblem]:
+    """What options say against each other."""
+    found: list[ConfigProblem] = []
+
+    def complain(name: str, why: str) -> None:
+        found.append(ConfigProblem(name, invalid(name, config[name], why)))
+
+    if config[keys.USER] is None and config[keys.PASSWORD] is not None:
+        found.append(ConfigProblem(keys.USER, f"{keys.PASSWORD} is given, {keys.USER} is not: give both or neither"))
+    elif config[keys.USER] is not None and config[keys.PASSWORD] is None:
+        found.append(ConfigProblem(keys.PASSWORD, f"{keys.USER} is given, {keys.PASSWORD} is not: give both or neither"))
+    output = _output(config)
+    if output == "legacy":
+        for name, other in ((keys.BEFORE, f"; preimages of the legacy form are {keys.PREIMAGES}"), (keys.AFTER, "")):
+            if config[name].lower() != "none":
+                complain(name, f"must be none with {keys.FORMAT}=legacy{other}; for both images set {keys.FORMAT}=advanced")
+        if _words(config[keys.PLACEMENT]) != set(keys.DEFAULT_PLACEMENT):
+            complain(keys.PLACEMENT, f"must be left at {','.join(keys.DEFAULT_PLACEMENT)} with {keys.FORMAT}=legacy; "
+                                     f"other places need {keys.FORMAT}=advanced")
+    elif output == "advanced" and config[keys.PREIMAGES]:
+        complain(keys.PREIMAGES, f"is for {keys.FORMAT}=legacy; with advanced set {keys.BEFORE} and {keys.AFTER}")
+    if config[keys.WINDOW_MIN] > config[keys.WINDOW_MAX]:
+        complain(keys.WINDOW_MIN, f"must not be above {keys.WINDOW_MAX} ({config[keys.WINDOW_MAX]})")
+    if config[keys.CONFIDENCE_FLOOR] > config[keys.CONFIDENCE_CEILING]:
+        complain(keys.CONFIDENCE_FLOOR, f"must not be above {keys.CONFIDENCE_CEILING} ({config[keys.CONFIDENCE_CEILING]})")
+    provider = config[keys.SSL_PROVIDER].upper()
+    if config[keys.SSL] and (config[keys.CERTIFICATE] is None) != (config[keys.PRIVATE_KEY] is None):
+        missing = keys.CERTIFICATE if config[keys.CERTIFICATE] is None else keys.PRIVATE_KEY
+        found.append(ConfigProblem(missing, f"{keys.CERTIFICATE} and {keys.PRIVATE_KEY} belong together: give both or neither"))
+    if config[keys.SSL] and provider != "JDK" and config[keys.KEYSTORE] is not None:
+        complain(keys.KEYSTORE, f"is for {keys.SSL_PROVIDER}=JDK; with {provider} the certificate comes from "
+                                f"{keys.CERTIFICATE}")
+    if config[keys.SSL] and config[keys.KEYSTORE] is not None and config[keys.CERTIFICATE] is not None:
+        complain(keys.KEYSTORE, f"must not be given together with {keys.CERTIFICATE}: both name the worker's certificate")
+    return found

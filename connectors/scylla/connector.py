@@ -1,0 +1,173 @@
+"""The Scylla connector: divides the streams of its tables among tasks and follows their generations."""
+from __future__ import annotations
+
+import asyncio
+import time
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from connectors.api import SourceConnector
+from connectors.cql.session import CqlSession
+from connectors.errors import ConfigInvalid, MillraceError, Retriable
+from connectors.scylla import config_keys as keys
+from connectors.scylla import snapshot
+from connectors.scylla.checks import check_cluster
+from connectors.scylla.config import CONFIG, problems, read_settings, session_settings, tables
+from connectors.scylla.groups import assign, encode
+from connectors.scylla.metrics import METRICS
+from connectors.scylla.planning import Planner
+from connectors.scylla.positions import check_altered, saved_windows
+from connectors.scylla.task import ScyllaTask
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from connectors.api import ConnectorContext, Position
+    from connectors.options import Config, ConfigProblem
+    from connectors.scylla.model import TableId
+    from connectors.scylla.planning import Plan
+
+
+class ScyllaConnector(SourceConnector):
+    """Reads the CDC logs of Scylla tables: of vnodes and of tablets, several in one connector."""
+
+    version = version("millrace")
+    config_def = CONFIG
+    task_class = ScyllaTask
+    aliases = ("com.scylladb.cdc.debezium.connector.ScyllaConnector",)
+    metrics = METRICS
+
+    def __init__(self, context: ConnectorContext) -> None:
+        super().__init__(context)
+        self._tables = tables(context.config)
+        self._settings = read_settings(context.config)
+        self._session: CqlSession | None = None
+        self._planner: Planner | None = None
+        self._plans: dict[TableId, Plan] = {}
+        self._planned = False
+        self._watch: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin to watch generations. The cluster is asked first by ``task_configs``: it may be away now."""
+        if problem := next(iter(problems(self.context.config)), None):
+            raise ConfigInvalid(problem.message)
+        self._watch = asyncio.create_task(self._watch_tables())
+
+    async def stop(self) -> None:
+        """End the watch and give the session back."""
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.gather(self._watch, return_exceptions=True)
+        session, self._session = self._session, None
+        if session is not None:
+            await session.release()
+
+    async def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
+        """The groups of the generations that are to be read now, divided among at most ``max_tasks`` tasks.
+
+        A table that is not there (yet) is left out, with a log line, and looked for again and again.
+
+        Raises:
+            Retriable: nodes are away, busy or too slow, or lists of streams are not there yet.
+            Fatal: a table's definition is not understood.
+            ConfigInvalid: the cluster refuses the credentials or the TLS settings can't be used.
+        """
+        planner = await self._ready()
+        if self._planned:
+            await self.context.refresh_offsets()
+        saved = saved_windows(self.context.offsets.items())
+        planner.new_round()
+        plans: dict[TableId, Plan] = {}
+        for table in self._tables:
+            plan = await planner.plan(table, saved.get(table, {}), _now_ms(), self._plans.get(table))
+            if plan is not None:
+                plans[table] = plan
+                before = self._plans.get(table)
+                if before is None or before.generation.start_ms != plan.generation.start_ms:
+                    self.context.log.info("%s: reading the generation that starts at %d, %d groups of %d streams", table,
+                                          plan.generation.start_ms, len(plan.groups),
+                                          sum(len(group.streams) for group in plan.groups))
+        self._plans = plans
+        self._planned = True
+        planner.forget_but({plan.generation.start_ms for plan in plans.values()})
+        sizes = {table: len(plan.groups) for table, plan in plans.items()}
+        shares = assign((group for plan in plans.values() for group in plan.groups), max_tasks)
+        return [{keys.TASK_GROUPS: encode(share, sizes)} for share in shares]
+
+    async def _ready(self) -> Planner:
+        if self._session is None:
+            self._session = await CqlSession.acquire(session_settings(self.context.config))
+        if self._planner is None:
+            self._planner = Planner(self._session, self.context.log, self._settings.lookback_ms)
+        return self._planner
+
+    async def _watch_tables(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.discovery_ms / 1000)
+            if not self._planned:
+                continue
+            try:
+                await self._look()
+            except Retriable as error:
+                self.context.log.warning("can't look for new generations of streams now: %s", error)
+            except MillraceError as error:
+                self.context.fail(error)
+                return
+
+    async def _look(self) -> None:
+        """Ask for new task configurations if a table's generation is read to its end, or a missing table is there."""
+        planner = await self._ready()
+        planner.new_round()
+        now_ms = _now_ms()
+        saved: dict[TableId, dict[int, dict[str, int]]] | None = None
+        for table in self._tables:
+            plan = self._plans.get(table)
+            if plan is None:
+                if await planner.available(table, now_ms):
+                    self.context.request_task_reconfiguration()
+                continue
+            if plan.asked:
+                continue
+            outdated = await planner.outdated(plan, None, now_ms)
+            if outdated is None:
+                if saved is None:
+                    await self.context.refresh_offsets()
+                    saved = saved_windows(self.context.offsets.items())
+                outdated = await planner.outdated(plan, saved.get(table, {}), now_ms)
+            if outdated:
+                plan.asked = True
+                self.context.request_task_reconfiguration()
+
+    @classmethod
+    async def validate(cls, config: Config) -> list[ConfigProblem]:
+        """Options against each other, then the cluster: reachable, credentials, tables, CDC, images, the right to read."""
+        found = problems(config)
+        return found or await check_cluster(config)
+
+    @classmethod
+    def exactly_once_support(cls, config: Config) -> bool:
+        """True: positions are exact to the row, and windows, once closed, do not change."""
+        del config
+        return True
+
+    @classmethod
+    async def alter_offsets(cls, config: Config, offsets: Sequence[tuple[Position, Position | None]]) -> bool:
+        """Check positions, this connector's and the Java one's.
+
+        Raises:
+            ConfigInvalid: one that can't be resumed from; the message says why.
+        """
+        known = tables(config)
+        for partition, offset in offsets:
+            try:
+                if offset is not None and snapshot.is_snapshot(partition):
+                    snapshot.from_offset(offset)
+                else:
+                    check_altered(partition, offset, known)
+            except MillraceError as error:
+                raise ConfigInvalid(f"The offset {offset} of partition {partition} can't be resumed from: {error}") from error
+        return True
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

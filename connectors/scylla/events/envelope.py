@@ -1,0 +1,141 @@
+"""The schemas of the legacy and the advanced format: the Java connector's, and what the extended modes add to them."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from connectors import schema as connect
+from connectors.cql.schemas import connect_schema
+from connectors.schema import Schema, Type, array, struct
+from connectors.scylla.events.names import avro_name, table_name
+
+if TYPE_CHECKING:
+    from connectors.cql.types import CqlType
+    from connectors.scylla.events.contract import EventSettings
+    from connectors.scylla.events.shape import Place, Shape
+    from connectors.scylla.model import TableVersion
+
+_SNAPSHOT: Final = Schema(Type.STRING, optional=True, default="false", name="io.debezium.data.Enum", version=1,
+                          parameters=(("allowed", "true,last,false,incremental"),))
+#: Types that the Java connector's legacy format has no columns of.
+_NOT_SCALAR: Final = frozenset({"list", "set", "map", "tuple", "udt", "vector", "custom"})
+_TRANSACTION: Final = struct("event.block", {"id": connect.STRING, "total_order": connect.INT64,
+                                             "data_collection_order": connect.INT64}, optional=True, version=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Schemas:
+    """The schemas of one table version and what they leave out.
+
+    Attributes:
+        key: of the record's key; also of the key in the payload.
+        value: the envelope.
+        places: the columns of ``before`` and ``after`` in order, keys among them (see ``before_key``, ``after_key``).
+        key_places: the columns of the key in order.
+        before_key: whether ``before`` has the key columns.
+        after_key: whether ``after`` has the key columns.
+        is_legacy: whether other columns stand in ``{"value": ...}``.
+        has_deletion: whether the envelope has ``deletion``.
+        has_delta: whether the envelope has ``delta``.
+        has_ttl: whether ``source`` has ``ttl``.
+    """
+
+    key: Schema
+    value: Schema
+    places: tuple[Place, ...]
+    key_places: tuple[Place, ...]
+    before_key: bool
+    after_key: bool
+    is_legacy: bool
+    has_deletion: bool
+    has_delta: bool
+    has_ttl: bool
+
+
+def schemas_of(version: TableVersion, shape: Shape, settings: EventSettings) -> Schemas:
+    """The schemas of a table version in the form that the settings ask for."""
+    name = table_name(settings.topic_prefix, version.id)
+    legacy = settings.output_format == "legacy"
+    has_deletion = settings.deletes_mode == "events" and bool(shape.clustering)
+    has_delta = settings.collections_mode == "delta"
+    has_ttl = settings.deletes_mode == "events" or has_delta
+    if legacy:
+        with_all = settings.legacy_columns == "all"
+        places = tuple(place for place in shape.places if with_all or place.column.type.name not in _NOT_SCALAR)
+        key_places = tuple(place for place in places if place.is_key)
+        before_key = after_key = True
+    else:
+        places, key_places = shape.places, shape.key
+        before_key, after_key = ("payload-before" in settings.key_placement, "payload-after" in settings.key_placement)
+    prefix = avro_name(name) + "."
+    key = struct(avro_name(name + ".Key"), _columns(key_places, prefix))
+
+    def cell(place: Place) -> Schema:
+        inner = connect_schema(place.column.type, name_prefix=prefix)
+        if place.is_key or not legacy:
+            return inner
+        return struct(avro_name(f"{name}.{place.name}.Cell"), {"value": inner}, optional=True)
+
+    def image(suffix: str, *, with_key: bool) -> Schema:
+        return struct(avro_name(name + suffix), {place.name: cell(place) for place in places if with_key or not place.is_key},
+                      optional=True)
+
+    members = {"source": _source(ttl=has_ttl), "before": image(".Before", with_key=before_key),
+               "after": image(".After", with_key=after_key)}
+    if not legacy and "payload-key" in settings.key_placement:
+        members[settings.payload_key_name] = key
+    members |= {"op": connect.OPTIONAL_STRING, "ts_ms": connect.OPTIONAL_INT64, "transaction": _TRANSACTION,
+                "ts_us": connect.OPTIONAL_INT64, "ts_ns": connect.OPTIONAL_INT64}
+    if has_deletion:
+        members["deletion"] = _deletion(shape, name, prefix)
+    if has_delta:
+        members["delta"] = _delta(shape, name, prefix)
+    return Schemas(key, struct(avro_name(name + ".Envelope"), members), places, key_places, before_key, after_key, legacy,
+                   has_deletion, has_delta, has_ttl)
+
+
+def _columns(places: tuple[Place, ...], prefix: str) -> dict[str, Schema]:
+    return {place.name: connect_schema(place.column.type, name_prefix=prefix) for place in places}
+
+
+def _source(*, ttl: bool) -> Schema:
+    members = {
+        "version": connect.STRING, "connector": connect.STRING, "name": connect.STRING, "ts_ms": connect.INT64,
+        "snapshot": _SNAPSHOT, "db": connect.STRING, "sequence": connect.OPTIONAL_STRING, "ts_us": connect.OPTIONAL_INT64,
+        "ts_ns": connect.OPTIONAL_INT64, "keyspace_name": connect.STRING, "table_name": connect.STRING}
+    if ttl:
+        members["ttl"] = connect.OPTIONAL_INT64
+    return struct("com.scylladb.cdc.debezium.connector", members)
+
+
+def _deletion(shape: Shape, name: str, prefix: str) -> Schema:
+    """What a deletion of more than one row took away; null for all other events."""
+    clustering = struct(avro_name(name + ".ClusteringPrefix"), _columns(shape.clustering, prefix))
+    bound = struct(avro_name(name + ".Bound"), {"prefix": clustering, "inclusive": connect.BOOLEAN}, optional=True)
+    return struct(avro_name(name + ".Deletion"), {"kind": connect.STRING, "start": bound, "end": bound}, optional=True)
+
+
+def _delta(shape: Shape, name: str, prefix: str) -> Schema:
+    """What was written, column by column; null for deletions and rows of a snapshot."""
+    return struct(avro_name(name + ".Delta"), {place.name: _column_delta(place, name, prefix) for place in shape.others},
+                  optional=True)
+
+
+def _column_delta(place: Place, name: str, prefix: str) -> Schema:
+    kind = place.column.type
+    label = avro_name(f"{name}.{place.name}.Delta")
+    if not kind.is_multicell:
+        return struct(label, {"value": connect_schema(kind, name_prefix=prefix)}, optional=True)
+    added, removed = _elements(kind, name, place.name, prefix)
+    return struct(label, {"mode": connect.STRING, "added": added, "removed": removed}, optional=True)
+
+
+def _elements(kind: CqlType, name: str, column: str, prefix: str) -> tuple[Schema, Schema]:
+    """The schemas of ``added`` and ``removed``."""
+    if kind.name == "udt":
+        return connect_schema(kind, name_prefix=prefix), array(connect.STRING, optional=True)
+    if kind.name == "list":
+        entry = struct(avro_name(f"{name}.{column}.Element"),
+                       {"key": connect.STRING, "value": connect_schema(kind.arguments[0], name_prefix=prefix)})
+        return array(entry, optional=True), array(connect.STRING, optional=True)
+    return connect_schema(kind, name_prefix=prefix), array(connect_schema(kind.arguments[0], name_prefix=prefix), optional=True)

@@ -1,0 +1,39 @@
+"""Names of schemas and topics, as the Java connector makes them."""
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from connectors.scylla.model import TableId
+
+_NOT_IN_AVRO: Final = re.compile(r"[^A-Za-z0-9_.]")
+_NOT_IN_TOPIC: Final = re.compile(r"[^A-Za-z0-9_.\-]")
+_LONGEST_TOPIC: Final = 249
+
+
+def _replace(pattern: re.Pattern[str], text: str) -> str:
+    """Each UTF-16 unit that the pattern matches as one underscore: Java looks at units, not at characters."""
+    return pattern.sub(lambda found: "_" * (len(found.group().encode("utf-16-le")) // 2), text)
+
+
+def avro_name(text: str) -> str:
+    """``text`` as a full name that Avro takes: underscores for other characters, and one before a leading digit."""
+    if not text:
+        return text
+    first = text[0]
+    if first.isascii() and (first.isalpha() or first == "_"):
+        return _replace(_NOT_IN_AVRO, text)
+    if first.isdigit():
+        return "_" + _replace(_NOT_IN_AVRO, text)
+    return _replace(_NOT_IN_AVRO, "_" * (len(first.encode("utf-16-le")) // 2) + text[1:])
+
+
+def topic_name(prefix: str, table: TableId) -> str:
+    """``<prefix>.<keyspace>.<table>``, with underscores for what a topic's name may not have."""
+    return _replace(_NOT_IN_TOPIC, ".".join(part for part in (prefix.strip(), *table) if part))[:_LONGEST_TOPIC]
+
+
+def table_name(prefix: str, table: TableId) -> str:
+    """What the names of all schemas of a table begin with; not yet fit for Avro."""
+    return f"{prefix}.{table.keyspace}.{table.table}"

@@ -1,0 +1,184 @@
+"""How the columns of a table are taken from rows of its log for partition updates. Compiled once per table version."""
+from __future__ import annotations
+
+from dataclasses import replace
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.cql.encoding import encoder, join_partition_key
+from connectors.formats import timeuuid
+from connectors.formats.cql_schema import renamer
+from connectors.formats.names import field_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from connectors.cql.types import CqlType
+    from connectors.scylla.events.shape import Place
+    from connectors.scylla.model import LogRow
+
+    #: (row, write time, gets deletions of multicell columns) -> (member ``cells``, names of columns with tombstones)
+    Cells = Callable[[LogRow, int, list[dict[str, Any]]], tuple[dict[str, Any] | None, list[str] | None]]
+
+_INSERTED: Final = {"stamp": None}
+
+
+def picker(indexes: list[int]) -> Callable[[LogRow], tuple[Any, ...]]:
+    """The function that takes the members at ``indexes`` from a row, always as a tuple."""
+    if len(indexes) == 1:
+        only = indexes[0]
+        return lambda row: (row[only],)
+    return itemgetter(*indexes) if indexes else lambda _: ()
+
+
+def indexes_of(place: Place) -> tuple[int, ...]:
+    """Where a column's cells are in a row: value, deleted, deleted elements."""
+    return tuple(index for index in (place.value, place.deleted, place.elements) if index >= 0)
+
+
+def changes_of(places: Sequence[Place]) -> list[Callable[[Any], Any] | None] | None:
+    """What values of ``places`` need before they are written; None if nothing."""
+    changes = [renamer(place.column.type) for place in places]
+    return changes if any(changes) else None
+
+
+def named(names: list[str], values: tuple[Any, ...], changes: list[Callable[[Any], Any] | None] | None) -> dict[str, Any]:
+    """``values`` as a struct."""
+    if changes is None:
+        return dict(zip(names, values, strict=True))
+    return {name: value if change is None else change(value)
+            for name, value, change in zip(names, values, changes, strict=True)}
+
+
+def key_encoder(places: Sequence[Place]) -> Callable[[tuple[Any, ...]], bytes]:
+    """The function that serializes a partition key."""
+    encoders = [encoder(place.column.type) for place in places]
+    if len(encoders) == 1:
+        only = encoders[0]
+        return lambda values: only(values[0])
+    return lambda values: join_partition_key([encode(value) for encode, value in zip(encoders, values, strict=True)])
+
+
+def cells_of(places: Sequence[Place]) -> Cells:
+    """The function that takes the cells of ``places`` from a row."""
+    simple = [place for place in places if not place.column.type.is_multicell]
+    multicell = [
+        (field_name(place.name), place.name, place.value, place.deleted, place.elements, elements_of(place.column.type))
+        for place in places if place.column.type.is_multicell]
+    names = [field_name(place.name) for place in simple]
+    columns = [place.name for place in simple]
+    changes = changes_of(simple)
+    pick, pick_deleted = picker([place.value for place in simple]), picker([place.deleted for place in simple])
+    nothing = (None,) * len(simple)
+
+    def take(row: LogRow, write_time: int, deletions: list[dict[str, Any]]) -> tuple[dict[str, Any] | None, list[str] | None]:
+        values = pick(row)
+        cells = None if values == nothing and not multicell else named(names, values, changes)
+        flags = pick_deleted(row)
+        deleted = [name for name, flag in zip(columns, flags, strict=True) if flag] if True in flags else None
+        for field, name, value, overwritten, elements, read in multicell:
+            if row[overwritten]:
+                deletions.append({"column": name, "write_time": write_time - 1, "local_deletion_time": write_time // 1_000_000})
+            added, removed = row[value], row[elements]
+            cells[field] = None if added is None and removed is None else read(added, removed)  # type: ignore[index]
+        return cells, deleted
+
+    return take
+
+
+def compiled(width: int, key: Sequence[Place], clustering: Sequence[Place], regular: Sequence[Place],
+              tail: Mapping[str, None]) -> tuple[Callable[..., dict[str, Any]], Callable[..., tuple[Any, bytes, Any]]]:
+    """Two functions that are straight-line Python for the table's columns.
+
+    Args:
+        width: members of a row of the log.
+        key: columns of the partition key.
+        clustering: columns of the clustering key.
+        regular: columns that are neither of a key nor static.
+        tail: members of a row that depend on the table.
+
+    Returns:
+        (row, write time, stamp or None) -> a member of ``rows``, and (row, write time) -> the partition key as a struct and
+        in serialized form, and a member of ``rows`` or None if the row has no clustering values.
+    """
+    names: dict[str, Any] = {"INSERTED": _INSERTED, "join": join_partition_key}
+
+    def bound(stem: str, value: Any) -> str:
+        name = f"{stem}_{len(names)}"
+        names[name] = value
+        return name
+
+    def cell(place: Place) -> str:
+        change = renamer(place.column.type)
+        return f"c{place.value}" if change is None else f"{bound('change', change)}(c{place.value})"
+
+    def literal(members: Iterable[tuple[str, str]]) -> str:
+        return "{" + ", ".join(f"{name!r}: {text}" for name, text in members) + "}"
+
+    simple = [place for place in regular if not place.column.type.is_multicell]
+    cells = [(field_name(place.name), cell(place)) for place in simple]
+    lines, touched = [], [f"c{place.value} is None" for place in simple]
+    if simple:
+        flags = " or ".join(f"c{place.deleted}" for place in simple)
+        listed = ", ".join(f"(c{place.deleted}, {place.name!r})" for place in simple)
+        lines.append(f"    deleted = [name for flag, name in ({listed},) if flag] if {flags} else None")
+    multicell = [place for place in regular if place.column.type.is_multicell]
+    if multicell:
+        lines.append("    deletions = None")
+    for place in multicell:
+        read = bound("elements", elements_of(place.column.type))
+        deletion = literal((("column", repr(place.name)), ("write_time", "write_time - 1"),
+                            ("local_deletion_time", "write_time // 1000000")))
+        lines += [f"    if c{place.deleted}:", f"        deletions = [*(deletions or ()), {deletion}]"]
+        untouched = f"c{place.value} is None and c{place.elements} is None"
+        touched.append(untouched)
+        cells.append((field_name(place.name), f"None if {untouched} else {read}(c{place.value}, c{place.elements})"))
+    values = {"cells": f"None if {' and '.join(touched)} else {literal(cells)}", "deleted": "deleted", "stamps": "None",
+              "complex_deletions": "deletions"}
+    members = [("clustering", literal((field_name(place.name), cell(place)) for place in clustering))] if clustering else []
+    members += [("liveness", "None if c3 == 1 else INSERTED"), ("deletion", "None"), ("stamp", "own"),
+                *((name, values[name]) for name in tail)]
+    encoded = [f"{bound('encode', encoder(place.column.type))}(c{place.value})" for place in key]
+    data = encoded[0] if len(encoded) == 1 else f"join([{', '.join(encoded)}])"
+    static = f"c{clustering[0].value} is None" if clustering else "False"
+    unpack = f"    {', '.join(f'c{index}' for index in range(width))} = row"
+    struct = literal((field_name(place.name), cell(place)) for place in key)
+    text = "\n".join([
+        "def entry(row, write_time, own):", unpack, *lines, f"    return {literal(members)}",
+        "def single(row, write_time):", unpack, "    own = None", *lines,
+        f"    return {struct}, {data}, None if {static} else {literal(members)}"])
+    exec(compile(text, "<rows of partition updates>", "exec"), names)  # noqa: S102 - own source
+    return names["entry"], names["single"]
+
+
+def elements_of(kind: CqlType) -> Callable[[Any, Any], Any]:
+    """The function that makes the member of ``cells`` from what was added to a multicell column and what was removed."""
+    if kind.name == "udt":
+        names = kind.field_names
+        change = renamer(replace(kind, frozen=True))
+        fields = {field_name(name): None for name in names}
+
+        def of_udt(added: Any, removed: Any) -> dict[str, Any]:
+            values = fields if added is None else added if change is None else change(added)
+            return {"fields": values, "deleted": [names[index] for index in removed] if removed else None, "stamps": None}
+        return of_udt
+    path = renamer(kind.arguments[0]) or _same
+    value = renamer(kind.arguments[-1]) or _same
+
+    def of_list(added: Any, removed: Any) -> list[dict[str, Any]]:
+        return [*({"path": timeuuid.text(name), "value": value(item), "stamp": None} for name, item in added or ()),
+                *({"path": timeuuid.text(name), "value": None, "stamp": None} for name in removed or ())]
+
+    def of_set(added: Any, removed: Any) -> list[dict[str, Any]]:
+        return [*({"path": path(item), "value": True, "stamp": None} for item in added or ()),
+                *({"path": path(item), "value": None, "stamp": None} for item in removed or ())]
+
+    def of_map(added: Any, removed: Any) -> list[dict[str, Any]]:
+        return [*({"path": path(entry["key"]), "value": value(entry["value"]), "stamp": None} for entry in added or ()),
+                *({"path": path(item), "value": None, "stamp": None} for item in removed or ())]
+
+    return {"list": of_list, "set": of_set, "map": of_map}[kind.name]
+
+
+def _same(value: Any) -> Any:
+    return value

@@ -1,0 +1,84 @@
+"""Where the columns of a table stand in a log row, and in which order events have them."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from connectors.scylla.log_table import META_COLUMNS
+
+if TYPE_CHECKING:
+    from connectors.scylla.model import Column, TableVersion
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a column's cells are.
+
+    Attributes:
+        column: the column.
+        value: index of its value in a ``LogRow``.
+        deleted: index of ``cdc$deleted_<c>``, -1 if there is none (key columns).
+        elements: index of ``cdc$deleted_elements_<c>``, -1 if there is none.
+        base: index in ``TableVersion.columns``.
+    """
+
+    column: Column
+    value: int
+    deleted: int
+    elements: int
+    base: int
+
+    @property
+    def name(self) -> str:
+        """The column's name."""
+        return self.column.name
+
+    @property
+    def is_key(self) -> bool:
+        """Whether it is of the primary key."""
+        return self.column.kind in {"partition_key", "clustering"}
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A table version seen from its log rows.
+
+    Attributes:
+        width: members of a ``LogRow``.
+        places: all columns in the order of ``SELECT *`` of the log table: by the bytes of their names. The Java connector's
+            structs have this order.
+        key: the columns of the primary key as the Java connector's advanced format orders them: partition key, then clustering
+            key, each by name.
+        partition: columns of the partition key in key order.
+        clustering: columns of the clustering key in key order.
+    """
+
+    width: int
+    places: tuple[Place, ...]
+    key: tuple[Place, ...]
+    partition: tuple[Place, ...]
+    clustering: tuple[Place, ...]
+
+    @property
+    def others(self) -> tuple[Place, ...]:
+        """All but the key columns, in the order of ``places``."""
+        return tuple(place for place in self.places if not place.is_key)
+
+
+def shape_of(version: TableVersion) -> Shape:
+    """The shape of a table version; follows ``TableVersion.log_columns``."""
+    found: list[Place] = []
+    index = len(META_COLUMNS)
+    for base, column in enumerate(version.columns):
+        if column.kind in {"partition_key", "clustering"}:
+            found.append(Place(column, index, -1, -1, base))
+            index += 1
+            continue
+        multicell = column.type.is_multicell
+        found.append(Place(column, index, index + 1, index + 2 if multicell else -1, base))
+        index += 3 if multicell else 2
+    by_name = tuple(sorted(found, key=lambda place: place.name.encode()))
+    of_kind = {kind: tuple(place for place in by_name if place.column.kind == kind) for kind in ("partition_key", "clustering")}
+    partition = tuple(sorted(of_kind["partition_key"], key=lambda place: place.column.position))
+    clustering = tuple(sorted(of_kind["clustering"], key=lambda place: place.column.position))
+    return Shape(index, by_name, of_kind["partition_key"] + of_kind["clustering"], partition, clustering)

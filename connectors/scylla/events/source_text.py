@@ -1,0 +1,352 @@
+"""Writes the Python source that makes records of a table version: one function without walks over schemas or columns.
+
+Two functions come out. ``feed`` goes over the rows of a run or, with images, over writes with their images. ``snapshot`` makes
+the record of one row of the base table. A cell of a row is a local name where there are no images, else an index.
+"""
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from connectors.api import Header, SourceRecord
+from connectors.schema import STRING
+from connectors.scylla.events.values import UUID_EPOCH, delta_function, header_text, java_form
+from connectors.scylla.model import INSERT, OPERATION, PARTITION_DELETE, ROW_DELETE, SEQ, TIME, TTL, UPDATE
+from connectors.scylla.positions import OFFSET_SEQ, OFFSET_TIME
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from connectors.scylla.events.contract import EventSettings
+    from connectors.scylla.events.envelope import Schemas
+    from connectors.scylla.events.shape import Place, Shape
+
+#: From an index in a row to the expression for that cell.
+Cell = "Callable[[int], str]"
+
+
+class Functions(msgspec.Struct):
+    """What was generated, and its source.
+
+    Attributes:
+        feed: (rows, partition, offset, skip time, skip number, clock, append, special) -> None; the rows are tuples
+            (row, old image, new image) with images; ``clock`` is (ms, us, ns) of processing; ``special`` gets each row that is
+            no insert, update, delete of one row or image.
+        snapshot: (cells, partition, offset, write time in us, clock) -> record.
+        source: Python source of all.
+    """
+
+    feed: Callable[..., None]
+    snapshot: Callable[..., SourceRecord]
+    source: str
+
+
+class SourceWriter:
+    """Writes and compiles the functions of one table version."""
+
+    def __init__(self, shape: Shape, schemas: Schemas, settings: EventSettings, constants: Mapping[str, Any],
+                 topic: str) -> None:
+        self._shape = shape
+        self._schemas = schemas
+        self._settings = settings
+        self._constants = constants
+        self._names: dict[str, Any] = {
+            "SourceRecord": SourceRecord, "Header": Header, "STRING": STRING, "KEY_SCHEMA": None, "VALUE_SCHEMA": schemas.value,
+            "PAYLOAD_KEY_SCHEMA": schemas.key, "TOPIC": topic, "time_parts": struct.Struct(">IHH8x").unpack}
+        self.keyed = settings.output_format == "legacy" or "kafka-key" in settings.key_placement
+        if self.keyed:
+            self._names["KEY_SCHEMA"] = schemas.key
+        self._headers = settings.output_format == "advanced" and "kafka-headers" in settings.key_placement
+        self._payload_key = settings.output_format == "advanced" and "payload-key" in settings.key_placement
+        self._pairs_ranges = settings.deletes_mode == "events"
+        self._used: set[int] = set()
+
+    def compile(self, *, images: bool) -> tuple[Functions, frozenset[int]]:
+        """The functions, and the indexes of the cells (beyond the first six) that events are made of."""
+        parts = [self._feed(joined=images), self._snapshot()]
+        text = "\n\n".join(parts)
+        exec(compile(text, f"<events of {self._names['TOPIC']}>", "exec"), self._names)  # noqa: S102 - own source
+        made = self._names
+        return (Functions(made["feed"], made["snapshot"], text),
+                frozenset(index for index in self._used if index > TTL))
+
+    # -- expressions
+
+    def _bind(self, stem: str, value: Any) -> str:
+        name = f"{stem}_{len(self._names)}"
+        self._names[name] = value
+        return name
+
+    def _value(self, place: Place, text: str, *, base: bool = False) -> str:
+        """The expression for a column's value from that of its cell; ``base``: the cell is of the base table."""
+        kind = place.column.type
+        form = java_form(kind, self._settings.compat, pairs=not base and kind.name == "list" and kind.is_multicell)
+        return text if form is None else f"{self._bind('form', form)}({text})"
+
+    def _key(self, cell: Callable[[int], str]) -> str:
+        return _dict((place.name, self._value(place, cell(place.value))) for place in self._schemas.key_places)
+
+    def _source_template(self, snapshot: str) -> str:
+        """The source struct without its times."""
+        constants = self._constants
+        members = [("version", constants["version"]), ("connector", "scylla"), ("name", constants["name"]), ("ts_ms", None),
+                   ("snapshot", snapshot), ("db", constants["keyspace"]), ("sequence", None), ("ts_us", None), ("ts_ns", None),
+                   ("keyspace_name", constants["keyspace"]), ("table_name", constants["table"])]
+        if self._schemas.has_ttl:
+            members.append(("ttl", None))
+        return self._bind("source", dict(members))
+
+    @staticmethod
+    def _source(template: str) -> list[str]:
+        """Statements that make ``source`` from ``us``; like Java's, its nanoseconds are of the milliseconds."""
+        return ["ms = us // 1000", f"source = {template}.copy()", "source['ts_ms'] = ms", "source['ts_us'] = us",
+                "source['ts_ns'] = ms * 1000000"]
+
+    def _legacy_image(self, values: Callable[[int], str], change: Callable[[int], str]) -> str:
+        """``before`` or ``after`` of the legacy format: values of one row, null only where the change says so."""
+        members = []
+        for place in self._schemas.places:
+            value = values(place.value)
+            if place.is_key:
+                members.append((place.name, self._value(place, value)))
+            else:
+                wrapped = f"{{'value': {self._value(place, value)}}}"
+                members.append((place.name, f"{wrapped} if {value} is not None or {change(place.deleted)} else None"))
+        return _dict(members)
+
+    def _modified(self, place: Place, change: Callable[[int], str]) -> str:
+        tests = [f"{change(place.value)} is not None", change(place.deleted)]
+        if place.elements >= 0:
+            tests.append(f"{change(place.elements)} is not None")
+        return " or ".join(tests)
+
+    def _image(self, image: Callable[[int], str], *, with_key: bool, change: Callable[[int], str] | None = None,
+               otherwise: Callable[[int], str] | None = None) -> str:
+        """``before`` or ``after`` of the advanced format.
+
+        Args:
+            image: where values come from.
+            with_key: whether it has key columns.
+            change: if given, only columns that this row changed come from ``image``.
+            otherwise: where the others come from then; None: they are null.
+        """
+        members = []
+        for place in self._schemas.places:
+            if place.is_key:
+                if with_key:
+                    members.append((place.name, self._value(place, (otherwise or image)(place.value))))
+                continue
+            value = self._value(place, image(place.value))
+            if change is not None:
+                other = "None" if otherwise is None else self._value(place, otherwise(place.value))
+                value = f"({value}) if {self._modified(place, change)} else {other}"
+            members.append((place.name, value))
+        return _dict(members)
+
+    def _delta(self, cell: Callable[[int], str]) -> str:
+        members = []
+        for place in self._shape.others:
+            value, deleted = cell(place.value), cell(place.deleted)
+            if place.column.type.is_multicell:
+                function = self._bind("delta", delta_function(place.column.type))
+                members.append((place.name, f"{function}({value}, {deleted}, {cell(place.elements)})"))
+            else:
+                wrapped = f"{{'value': {self._value(place, value)}}}"
+                members.append((place.name, f"{wrapped} if {value} is not None or {deleted} else None"))
+        return _dict(members)
+
+    def _headers_text(self, cell: Callable[[int], str]) -> str:
+        """The statement that sets ``headers``; a null has none."""
+        lines = []
+        for place in self._schemas.places:
+            if place.is_key:
+                prefix = "pk." if place.column.kind == "partition_key" else "ck."
+                text = self._bind("header", header_text(place.column.type))
+                lines.append(f"({cell(place.value)} is not None, {prefix + place.name!r}, {text}, {cell(place.value)}),")
+        return ("headers = tuple(Header(name, text(value), STRING) for given, name, text, value in (" + " ".join(lines)
+                + ") if given)")
+
+    def _template(self, op: str, *, clock: bool) -> str:
+        """An envelope without what differs from row to row, made once per call; a copy of it costs half of a new one."""
+        members = [("source", "None"), ("before", "None"), ("after", "None")]
+        if self._payload_key:
+            members.append((self._settings.payload_key_name, "None"))
+        members += [("op", repr(op)), ("ts_ms", "now_ms"), ("transaction", "None"), ("ts_us", "now_us" if clock else "None"),
+                    ("ts_ns", "now_ns" if clock else "None")]
+        if self._schemas.has_deletion:
+            members.append(("deletion", "None"))
+        if self._schemas.has_delta:
+            members.append(("delta", "None"))
+        return _dict(members)
+
+    def _envelope(self, template: str, *, before: str = "None", after: str = "None", delta: str = "None") -> list[str]:
+        """Statements that make ``value``."""
+        members = [("before", before), ("after", after), ("delta", delta)]
+        if self._payload_key:
+            members.append((self._settings.payload_key_name, "key"))
+        return [f"value = {template}.copy()", "value['source'] = source",
+                *(f"value[{name!r}] = {text}" for name, text in members if text != "None")]
+
+    # -- functions
+
+    def _record(self, offset: str, value: str, *, schema: str = "VALUE_SCHEMA") -> str:
+        key = "key" if self.keyed else "None"
+        tail = ", None, headers" if self._headers else ""
+        return f"SourceRecord(partition, {offset}, TOPIC, {value}, {schema}, {key}, KEY_SCHEMA{tail})"
+
+    def _feed(self, *, joined: bool) -> str:
+        legacy = self._schemas.is_legacy
+        used: set[int] = {TIME, SEQ, OPERATION}
+
+        def local(index: int) -> str:
+            used.add(index)
+            return f"r{index}"
+
+        def of(name: str) -> Callable[[int], str]:
+            def cell(index: int) -> str:
+                self._used.add(index)
+                return f"{name}[{index}]"
+            return cell
+
+        row = of("row") if joined else local
+        body: list[str] = []
+        if legacy:
+            plain = self._legacy_image(row, row)
+            if joined:
+                body += self._legacy_joined(row, of("old"), plain)
+            else:
+                body.append(self._write(row, after=plain))
+                body.append(self._delete(before=plain))
+        elif joined:
+            body += self._advanced_joined(row, of("old"), of("new"))
+        else:
+            body.append(self._write(row))
+            body.append(self._delete())
+        key = f"key = {self._key(row)}"
+        headers = self._headers_text(row) if self._headers else ""
+        ttl = row(TTL) if self._schemas.has_ttl else ""
+        unpacked = ""
+        if not joined:
+            self._used |= used
+            width = self._shape.width
+            names = ", ".join(f"r{index}" if index in used else "_" for index in range(width))
+            indexed = "; ".join(f"r{index} = row[{index}]" for index in sorted(used))
+            unpacked = f"({names},) = row" if len(used) * 3 > width else indexed
+        else:
+            unpacked = f"r{TIME} = row[{TIME}]; r{SEQ} = row[{SEQ}]; r{OPERATION} = row[{OPERATION}]"
+        operations = [("c", INSERT), ("u", UPDATE), ("d", ROW_DELETE)]
+        if not self._shape.clustering:
+            operations.append(("d", PARTITION_DELETE))
+        tests = [(letter, f"r{OPERATION} == {number}") for letter, number in operations
+                 if letter not in self._settings.skipped_operations]
+        writes = " or ".join(test for letter, test in tests if letter != "d")
+        deletes = " or ".join(test for letter, test in tests if letter == "d")
+        images = "" if joined else f"        elif r{OPERATION} == 0 or r{OPERATION} == 9:\n            pass\n"
+        lines = [
+            "def feed(rows, partition, base, skip_time, skip_seq, clock, append, special):",
+            "    now_ms, now_us, now_ns = clock",
+            *(f"    {name} = {self._template(op, clock=legacy)}"
+              for name, op in (("created", "c"), ("updated", "u"), ("deleted", "d"))),
+            *(f"    {name}_over = {self._template(op, clock=False)}"
+              for name, op in (("created", "c"), ("updated", "u")) if legacy and joined),
+            "    last = None",
+            f"    for {'row, old, new' if joined else 'row'} in rows:",
+            f"        {unpacked}",
+            f"        if r{TIME} != last:",
+            f"            last = r{TIME}",
+            *_indent(["low, middle, high = time_parts(last)",
+                      f"us = ((high & 4095) << 48 | middle << 32 | low) // 10 - {UUID_EPOCH // 10}",
+                      *self._source(self._source_template("false")), *(["bare = source"] if ttl else []),
+                      "text = last.hex('-', 2)", "time_text = text[:4] + text[5:29] + text[30:34] + text[35:]"], 12),
+            f"        if r{TIME} == skip_time and r{SEQ} <= skip_seq:",
+            *([f"            if r{OPERATION} > 4 and r{OPERATION} < 9:",
+               "                special(row, time_text, source, skipped=True)"] if self._pairs_ranges else []),
+            "            continue",
+            *([f"        source = {{**bare, 'ttl': {ttl}}}"] if ttl else []),
+            f"        if {writes or 'False'}:",
+            *_indent([key, headers, body[0]], 12),
+            f"        elif {deletes or 'False'}:",
+            *_indent([key, headers, body[1]], 12),
+            images + "        else:",
+            "            special(row, time_text, source)",
+        ]
+        return "\n".join(line for line in lines if line)
+
+    @staticmethod
+    def _offset(number: str) -> list[str]:
+        """Statements that make ``offset``."""
+        return ["offset = base.copy()", f"offset[{OFFSET_TIME!r}] = time_text", f"offset[{OFFSET_SEQ!r}] = {number}"]
+
+    def _write(self, row: Callable[[int], str], *, before: str = "None", after: str = "None", suffix: str = "") -> str:
+        """An insert or update; ``suffix``: of the templates."""
+        template = f"(created{suffix} if r{OPERATION} == 2 else updated{suffix})"
+        delta = self._delta(row) if self._schemas.has_delta else "None"
+        return "\n".join([*self._envelope(template, before=before, after=after, delta=delta), *self._offset(f"r{SEQ}"),
+                          f"append({self._record('offset', 'value')})"])
+
+    def _delete(self, *, before: str = "None") -> str:
+        """A delete and its tombstone. Without a key there is nothing that a tombstone could stand for."""
+        tombstone = self._settings.tombstones and self.keyed
+        lines = [*self._envelope("deleted", before=before), *self._offset(f"r{SEQ} - 1" if tombstone else f"r{SEQ}"),
+                 f"append({self._record('offset', 'value')})"]
+        if tombstone:
+            lines += [*self._offset(f"r{SEQ}"), f"append({self._record('offset', 'None', schema='None')})"]
+        return "\n".join(lines)
+
+    def _legacy_joined(self, row: Callable[[int], str], old: Callable[[int], str], plain: str) -> list[str]:
+        image = self._legacy_image(old, row)
+        without = self._write(row, after=plain)
+        with_old = self._write(row, before=image, after=plain, suffix="_over")
+        writes = "\n".join(["if old is None:", *_indent([without], 4), "else:", *_indent([with_old], 4)])
+        return [writes, self._delete(before=f"{plain} if old is None else {image}")]
+
+    def _advanced_joined(self, row: Callable[[int], str], old: Callable[[int], str], new: Callable[[int], str]) -> list[str]:
+        settings, schemas = self._settings, self._schemas
+        full_old = self._image(old, with_key=schemas.before_key)
+        full_new = self._image(new, with_key=schemas.after_key)
+        lines = [f"if r{OPERATION} == 2:", f"    before = None if old is None else {full_old}",
+                 f"    after = None if new is None else {full_new}", "else:"]
+        if settings.include_after == "only-updated":
+            lines.append(f"    after = None if new is None else {self._image(new, with_key=schemas.after_key, change=row)}")
+        else:
+            lines.append(f"    after = None if new is None else {full_new}")
+        if settings.include_before == "only-updated":
+            lines.append(f"    before = None if old is None else {self._image(old, with_key=schemas.before_key, change=row)}")
+        else:
+            mixed = self._image(old, with_key=schemas.before_key, change=row, otherwise=new)
+            lines.append(f"    before = None if old is None else {full_old} if new is None else {mixed}")
+        lines.append(self._write(row, before="before", after="after"))
+        return ["\n".join(lines), self._delete(before=f"None if old is None else {full_old}")]
+
+    def _snapshot(self) -> str:
+        """From cells of the base table, which stand at ``Place.base``."""
+        def cell(place: Place) -> str:
+            return f"cells[{place.base}]"
+        members = []
+        for place in self._schemas.places:
+            value = self._value(place, cell(place), base=True)
+            if place.is_key:
+                if self._schemas.after_key:
+                    members.append((place.name, value))
+            elif self._schemas.is_legacy:
+                members.append((place.name, f"{{'value': {value}}} if {cell(place)} is not None else None"))
+            else:
+                members.append((place.name, value))
+        key = _dict((place.name, self._value(place, cell(place), base=True)) for place in self._schemas.key_places)
+        by_value = {place.value: place for place in self._schemas.places}
+        headers = self._headers_text(lambda index: cell(by_value[index])) if self._headers else ""
+        lines = ["now_ms, now_us, now_ns = clock", *self._source(self._source_template("true")), f"key = {key}", headers,
+                 *self._envelope(self._template("r", clock=self._schemas.is_legacy), after=_dict(members)),
+                 f"return {self._record('offset', 'value')}"]
+        return "\n".join(["def snapshot(cells, partition, offset, us, clock):", *_indent(lines, 4)])
+
+
+def _dict(members: Any) -> str:
+    """A dict display from (name, expression) pairs."""
+    return "{" + ", ".join(f"{name!r}: {value}" for name, value in members) + "}"
+
+
+def _indent(blocks: list[str], width: int) -> list[str]:
+    return [" " * width + line for block in blocks if block for line in block.split("\n")]

@@ -1,0 +1,211 @@
+"""Small functions on cells that generated code calls; all of them take and give values in the forms of log rows."""
+from __future__ import annotations
+
+import datetime as dt
+import math
+import struct
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from connectors.cql.types import CqlType
+
+    _Form = Callable[[Any], Any] | None
+
+#: 100 ns steps from the beginning of the Gregorian calendar, where time uuids count from, to 1970.
+UUID_EPOCH: Final = 0x01B21DD213814000
+#: 1582-10-15 in days since 1970.
+_CUTOVER: Final = -141_427
+_DAYS: Final = ("Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed")
+_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+def list_values(pairs: list[tuple[bytes, Any]] | None) -> list[Any] | None:
+    """The elements of a multicell list as the log has it."""
+    return None if pairs is None else [pair[1] for pair in pairs]
+
+
+def uuid_text(raw: bytes) -> str:
+    """The canonical text of a uuid of 16 bytes."""
+    text = raw.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def overwritten(added: Any, deleted: Any, elements: Any) -> str | None:
+    """How a write changed a multicell column: ``overwrite``, ``delete``, ``modify``, or None if it did not."""
+    if deleted:
+        return "overwrite" if added is not None else "delete"
+    return "modify" if added is not None or elements is not None else None
+
+
+def collection_delta(added: Any, deleted: Any, elements: Any) -> dict[str, Any] | None:
+    """The delta of a set or a map."""
+    mode = overwritten(added, deleted, elements)
+    return None if mode is None else {"mode": mode, "added": added, "removed": elements}
+
+
+def list_delta(added: list[tuple[bytes, Any]] | None, deleted: Any, elements: list[bytes] | None) -> dict[str, Any] | None:
+    """The delta of a list: its elements are told apart by their time uuids, which order them."""
+    mode = overwritten(added, deleted, elements)
+    if mode is None:
+        return None
+    return {"mode": mode,
+            "added": None if added is None else [{"key": uuid_text(key), "value": value} for key, value in added],
+            "removed": None if elements is None else [uuid_text(key) for key in elements]}
+
+
+def udt_delta(names: tuple[str, ...]) -> Callable[[Any, Any, Any], dict[str, Any] | None]:
+    """The function for the deltas of a UDT with these fields; a removed field that it does not have is named by its number."""
+    def delta(added: Any, deleted: Any, elements: list[int] | None) -> dict[str, Any] | None:
+        mode = overwritten(added, deleted, elements)
+        if mode is None:
+            return None
+        removed = None if elements is None else [
+            names[index] if 0 <= index < len(names) else str(index) for index in elements]
+        return {"mode": mode, "added": added, "removed": removed}
+    return delta
+
+
+def delta_function(kind: CqlType) -> Callable[[Any, Any, Any], dict[str, Any] | None]:
+    """The function from (value, ``cdc$deleted``, ``cdc$deleted_elements``) of a multicell column to its delta."""
+    if kind.name == "list":
+        return list_delta
+    return udt_delta(kind.field_names) if kind.name == "udt" else collection_delta
+
+
+def java_form(kind: CqlType, compat: frozenset[str], *, pairs: bool = False) -> Callable[[Any], Any] | None:
+    """The function that gives a value the wrong form that the Java connector gives it (TYPES.md), or None if there is none.
+
+    Args:
+        kind: the value's type.
+        compat: the forms that are wanted: ``null-udt``, ``hybrid-calendar``, ``list-order``, or ``java`` for all of them.
+        pairs: whether it is a multicell list of a log row; it becomes a list of values.
+    """
+    if kind.name == "date":
+        return hybrid_date if compat & {"java", "hybrid-calendar"} else None
+    inner = [java_form(argument, compat) for argument in kind.arguments]
+    if kind.name == "udt":
+        null = bool(compat & {"java", "null-udt"})
+        return _udt_form(list(zip(kind.field_names, inner, strict=True)), null=null) if null or any(inner) else None
+    if pairs and compat & {"java", "list-order"}:
+        return _signed_list_form(inner[0])
+    if not any(inner):
+        return list_values if pairs else None
+    if kind.name in {"list", "set", "vector"}:
+        return _list_form(inner[0], pairs=pairs)
+    if kind.name == "map":
+        entry = _struct_form([("key", inner[0]), ("value", inner[1])])
+        return _list_form(entry, pairs=False)
+    return _struct_form([(f"field_{index}", form) for index, form in enumerate(inner)])
+
+
+def _struct_form(members: list[tuple[str, _Form]]) -> Callable[[Any], Any]:
+    def convert(value: Any) -> Any:
+        return None if value is None else {name: form(value.get(name)) if form else value.get(name) for name, form in members}
+    return convert
+
+
+def _udt_form(members: list[tuple[str, _Form]], *, null: bool) -> Callable[[Any], Any]:
+    whole = _struct_form(members)
+
+    def convert(value: Any) -> Any:
+        result = whole(value)
+        if null and result is not None and all(part is None or part == [] for part in result.values()):
+            return None
+        return result
+    return convert
+
+
+def _list_form(form: _Form, *, pairs: bool) -> Callable[[Any], Any]:
+    def convert(value: Any) -> Any:
+        items = list_values(value) if pairs else value
+        return items if items is None or form is None else [form(item) for item in items]
+    return convert
+
+
+def _signed_list_form(form: _Form) -> Callable[[Any], Any]:
+    """Java compares the two halves of uuids as signed numbers, which is not the order of the list."""
+    convert_all = _list_form(form, pairs=True)
+
+    def order(pair: tuple[bytes, Any]) -> tuple[int, int]:
+        raw = pair[0]
+        return int.from_bytes(raw[:8], signed=True), int.from_bytes(raw[8:], signed=True)
+
+    def convert(value: Any) -> Any:
+        return None if value is None else convert_all(sorted(value, key=order))
+    return convert
+
+
+def hybrid_date(days: int | None) -> int | None:
+    """For a date before 1582-10-15: the day that has its year, month and day in the Julian calendar; in days since 1970."""
+    if days is None or days >= _CUTOVER:
+        return days
+    # Years that begin with March: the leap day is their last.
+    shifted = days + 719_468
+    era, of_era = divmod(shifted, 146_097)
+    year_of_era = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
+    of_year = of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    year = year_of_era + era * 400
+    return 365 * year + year // 4 + of_year - 719_470
+
+
+def header_text(kind: CqlType) -> Callable[[Any], str]:
+    """How a key value stands in a header: as Java's ``String.valueOf``; bytes, of which Java shows no content, as 0x..."""
+    if kind.name == "boolean":
+        return lambda value: "true" if value else "false"
+    if kind.name == "blob":
+        return lambda value: f"0x{value.hex()}"
+    if kind.name == "date":
+        return lambda value: java_date(value * 86_400)
+    if kind.name == "timestamp":
+        return lambda value: java_date(value // 1000)
+    if kind.name in {"float", "double"}:
+        return _float_text if kind.name == "float" else _double_text
+    if kind.name in {"list", "set", "vector"}:
+        element = header_text(kind.arguments[0])
+        return lambda value: "[" + ", ".join("null" if item is None else element(item) for item in value) + "]"
+    return str
+
+
+def _double_text(value: float) -> str:
+    return _java_float(value, repr(value))
+
+
+def _float_text(value: float) -> str:
+    """The shortest text that reads back as the same 4-byte float."""
+    if not math.isfinite(value):
+        return _java_float(value, "")
+    text = next(text for digits in range(1, 10) if _single(float(text := f"{value:.{digits}g}")) == value or digits == 9)
+    return _java_float(value, repr(float(text)))
+
+
+def _single(value: float) -> float:
+    try:
+        found: float = struct.unpack(">f", struct.pack(">f", value))[0]
+    except OverflowError:
+        return math.inf
+    return found
+
+
+def _java_float(value: float, text: str) -> str:
+    """Python's text of a number in Java's layout: an exponent below 0.001 and from ten million on."""
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if value == 0 or 0.001 <= abs(value) < 1e7:
+        return text
+    sign, digits, exponent = Decimal(text).normalize().as_tuple()
+    shown = "".join(map(str, digits))
+    return f"{'-' if sign else ''}{shown[0]}.{shown[1:] or '0'}E{int(exponent) + len(digits) - 1}"
+
+
+def java_date(seconds: int) -> str:
+    """``java.util.Date.toString`` in UTC of a time in seconds since 1970; years that Python does not have as a bare number."""
+    days, rest = divmod(seconds, 86_400)
+    clock = f"{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
+    try:
+        day = dt.date(1970, 1, 1) + dt.timedelta(days=days)
+    except OverflowError:
+        return f"{seconds}"
+    return f"{_DAYS[days % 7]} {_MONTHS[day.month - 1]} {day.day:02} {clock} UTC {day.year:04}"

@@ -1,0 +1,394 @@
+"""The making side of a task: pages of its lanes become batches, and groups advance."""
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from connectors.api import Batch
+from connectors.scylla import metrics, positions
+from connectors.scylla.fetching import Fetcher, Item, LaneTask, Open, Section
+from connectors.scylla.lanes import GroupState, Lane, stretches
+from connectors.scylla.lateness import Confidence, ServerClock
+from connectors.scylla.model import STREAM, Run
+from connectors.scylla.recheck import Late, Recheck
+from connectors.scylla.windows import WindowRules, pack
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+
+    from connectors.api import BadRecord, Position, SourceRecord, TaskMetrics
+    from connectors.cql.session import CqlSession
+    from connectors.scylla.config import ReadSettings
+    from connectors.scylla.feeds import TableFeed
+    from connectors.scylla.hooks import SnapshotHook
+    from connectors.scylla.lanes import Window
+    from connectors.scylla.model import LogRow, TableVersion
+
+#: Rows made events of before the event loop may get its turn.
+SLICE: Final = 500
+#: Seconds of work after which it does.
+_TURN_S: Final = 0.004
+#: An empty batch is given at least this often.
+_QUIET_S: Final = 1.0
+_REPORT_S: Final = 1.0
+
+
+class Reader:
+    """Reads the groups of a task and makes batches of what their logs hold.
+
+    Args:
+        session: the CQL session.
+        settings: options.
+        task_metrics: numbers go there.
+        log: the task's.
+        refresh: reads a table's definition anew at once.
+        hook: the snapshot, if one runs.
+        rules: how wide windows are; from the settings if not given.
+    """
+
+    def __init__(self, session: CqlSession, settings: ReadSettings, task_metrics: TaskMetrics,
+                 log: logging.LoggerAdapter[logging.Logger], *, refresh: Callable[[TableFeed], Awaitable[None]],
+                 hook: SnapshotHook | None = None, rules: WindowRules | None = None) -> None:
+        self._settings = settings
+        self._metrics = task_metrics
+        self._log = log
+        self._hook = hook
+        self.clock = ServerClock()
+        self.confidence = Confidence(settings.confidence_min_ms, settings.confidence_max_ms, settings.confidence_ms)
+        # Whoever fixes the window has decided what is late.
+        self.recheck: Recheck | None = None
+        if settings.confidence_ms is None and self.confidence.ceiling_ms > self.confidence.floor_ms:
+            self.recheck = Recheck(session, settings, self.confidence, self.now_ms, log)
+        self.rules = rules or rules_of(settings)
+        self.fetcher = Fetcher(session, settings, log, safe_ms=self.safe_ms, give=self._take, refresh=refresh,
+                               stale=self._stale, watch=self._watch, hook=hook, rules=self.rules)
+        #: Definitions of tables are known as they were at this time: no window goes beyond it. None: they don't change.
+        self.defined_ms: int | None = None
+        self.stale = asyncio.Event()
+        self.states: list[GroupState] = []
+        self._ready: deque[Item] = deque()
+        self._something = asyncio.Event()
+        self._error: BaseException | None = None
+        self._extra: list[asyncio.Task[None]] = []
+        self._records = 0
+        self._reported = 0.0
+        self._sent: dict[str, float] = {}
+        self._out: list[SourceRecord] = []
+        self._bad: list[BadRecord] = []
+        self._moved: dict[str, tuple[Position, Position]] = {}
+
+    # What the task calls.
+
+    def now_ms(self) -> float:
+        """The slowest known server's time."""
+        return time.time() * 1000 + self.clock.offset_ms()
+
+    def safe_ms(self) -> int:
+        """Up to here (exclusive) rows are taken to be visible."""
+        safe = int(self.now_ms()) - self.confidence.window_ms(time.monotonic())
+        return safe if self.defined_ms is None else min(safe, self.defined_ms)
+
+    def add(self, feed: TableFeed, states: Iterable[GroupState]) -> None:
+        """Groups to read, all of one table and generation; lanes are made of them. Call inside the event loop."""
+        states = list(states)
+        if not states:
+            return
+        generation = states[0].group.generation
+        section = Section(feed, generation.start_ms, generation.end_ms, states[0].group.tablets)
+        self.fetcher.sections.append(section)
+        self.states.extend(states)
+        if self._hook is not None:
+            for state in states:
+                if not state.partial:
+                    self._hook.window_ended(state.group, state.start_ms)
+        self._save_finished(states, generation.end_ms)
+        lanes = pack((len(state.group.streams) for state in states), self._settings.streams_per_query)
+        for number, indexes in enumerate(lanes):
+            lane = Lane([states[index] for index in indexes], self.rules.first_ms,
+                        phase_ms=self.rules.head_ms * number // len(lanes))
+            self.fetcher.start(LaneTask(section, lane))
+
+    def sections(self) -> list[Section]:
+        """What is read: one for each table and generation."""
+        return self.fetcher.sections
+
+    def ends(self, section: Section, end_ms: int) -> None:
+        """The generation of ``section`` is now known to end at ``end_ms``."""
+        if section.end_ms is None:
+            section.end_ms = end_ms
+            groups = [state for state in self.states if state.group.table == section.feed.table
+                      and state.group.generation.start_ms == section.start_ms]
+            self._save_finished(groups, end_ms)
+            self.wake()
+
+    def _save_finished(self, states: Iterable[GroupState], end_ms: int | None) -> None:
+        """Positions at a generation's end that no window will save: the connector waits for them."""
+        for state in states:
+            if end_ms is not None and state.start_ms >= end_ms and not state.finished:
+                state.finished = True
+                self._moved[state.name] = (state.partition, positions.source_offset(state.position()))
+
+    def background(self, job: Awaitable[None], name: str) -> None:
+        """Run ``job`` beside the lanes; its error ends the reader."""
+        task = asyncio.ensure_future(job)
+        if isinstance(task, asyncio.Task):
+            task.set_name(name)
+            self._watch(task)
+            self._extra.append(task)
+
+    def wake(self) -> None:
+        """Whoever waits looks again (a hold was lifted, a snapshot has rows)."""
+        self.fetcher.wake()
+        self._something.set()
+
+    async def batches(self) -> AsyncGenerator[Batch, None]:
+        """Batches until closed; then everything that was started is stopped.
+
+        Raises:
+            Retriable: the cluster is away.
+            Fatal: the server refuses a query for good.
+        """
+        try:
+            if self._hook is not None:
+                self.background(self._hook.run(self.wake), "scylla snapshot")
+            if self.recheck is not None:
+                self.background(self.recheck.run(), "scylla second look")
+            given = time.monotonic()
+            while True:
+                if not self._ready and not self._something.is_set():
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(_QUIET_S):
+                            await self._something.wait()
+                if time.monotonic() - given > _QUIET_S:
+                    given = time.monotonic()
+                    yield Batch([])
+                self._something.clear()
+                began = time.perf_counter()
+                more = self._snapshot()
+                while True:
+                    self._check()
+                    if len(self._out) >= self._settings.max_batch or not self._ready:
+                        if self._out or self._moved or self._bad:
+                            yield self._batch()
+                            began = time.perf_counter()
+                        if not self._ready and not more:
+                            break
+                        more = self._snapshot()
+                        continue
+                    item = self._ready.popleft()
+                    for _ in self._make(item):
+                        if len(self._out) >= self._settings.max_batch:
+                            yield self._batch()
+                            began = time.perf_counter()
+                        elif time.perf_counter() - began > _TURN_S:
+                            await asyncio.sleep(0)
+                            began = time.perf_counter()
+                    self.fetcher.gate.made(len(item.rows))
+                    item.task.taken.set()
+                if time.monotonic() - self._reported >= _REPORT_S:
+                    self._report()
+        finally:
+            await self._stop()
+
+    # Batches.
+
+    def _batch(self) -> Batch:
+        self._records += len(self._out)
+        batch = Batch(self._out, tuple(self._bad), tuple(self._moved.values()))
+        self._out, self._bad, self._moved = [], [], {}
+        return batch
+
+    def _snapshot(self) -> bool:
+        if self._hook is None:
+            return False
+        offsets: list[tuple[Position, Position | None]] = []
+        more = self._hook.take(self._settings.max_batch - len(self._out), self._out, self._bad, offsets)
+        for partition, offset in offsets:
+            self._moved[repr(partition)] = (partition, offset)  # type: ignore[assignment]
+        return more
+
+    def _make(self, item: Item) -> Iterable[None]:
+        """Make events of a page; pauses after each slice."""
+        task, rows, read, window = item.task, item.rows, item.read, item.window
+        owners = task.lane.plan_owner
+        feed = task.section.feed
+        count = len(rows)
+        skip = read.skip if read is not None else None
+        ends = item.ends_read and read is not None and read.final
+        recheck = self.recheck if self.recheck is not None and self.recheck.young(window) else None
+        for start, stop, complete in stretches(rows, SLICE):
+            stream = rows[start][STREAM]
+            open_ = task.open
+            if open_ is not None and open_.stream != stream:
+                self._close(task, open_)
+                open_ = None
+            if open_ is None:
+                owner = owners[stream]
+                open_ = Open(owner, stream, owner.offset(stream, window), item.version, skip)
+            last = complete and (stop < count or ends)
+            part = rows if count == stop - start else rows[start:stop]
+            if recheck is not None:
+                recheck.saw(task, window, stream, part)
+            self._feed(feed, item.version, open_, part, last=last, may_be_bad=item.may_be_bad)
+            if last:
+                open_.owner.done |= open_.owner.bit[stream]
+                task.open = None
+            else:
+                task.open = open_
+            yield
+        if ends and read is not None:
+            if task.open is not None:
+                self._close(task, task.open)
+            if not item.ends_window:
+                for stream in read.streams:
+                    owner = owners[stream]
+                    owner.done |= owner.bit[stream]
+        if item.ends_window:
+            if recheck is not None:
+                recheck.window_read(task, window)
+            self._window_ended(task, window)
+
+    def _feed(self, feed: TableFeed, selected: TableVersion, open_: Open, rows: list[LogRow], *, last: bool,
+              may_be_bad: bool) -> None:
+        owner = open_.owner
+        before = len(self._out)
+        if self._hook is not None and (passes := self._hook.row_filter(owner.group)) is not None:
+            rows = passes(rows)
+            if not rows:
+                if last:
+                    self._close_builder(feed, open_)
+                return
+        parts = feed.parts(selected, rows)
+        final = len(parts) - 1
+        for index, (version, part) in enumerate(parts):
+            if version.version != open_.version.version:
+                # A change is of one definition: whatever the other builder holds is whole.
+                self._close_builder(feed, open_)
+                open_.version = version
+            feed.builder(version).feed(Run(owner.partition, open_.offset, part, open_.skip, last and index == final,
+                                           may_be_bad), self._out, self._bad)
+        if len(self._out) > before:
+            self._moved.pop(owner.name, None)
+
+    def _close_builder(self, feed: TableFeed, open_: Open) -> None:
+        run = Run(open_.owner.partition, open_.offset, [], open_.skip, last=True)
+        feed.builder(open_.version).feed(run, self._out, self._bad)
+
+    def _close(self, task: LaneTask, open_: Open) -> None:
+        """The stream turned out to have no more rows in its window."""
+        before = len(self._out)
+        self._close_builder(task.section.feed, open_)
+        if len(self._out) > before:
+            self._moved.pop(open_.owner.name, None)
+        open_.owner.done |= open_.owner.bit[open_.stream]
+        task.open = None
+
+    def _window_ended(self, task: LaneTask, window: Window) -> None:
+        now = time.monotonic()
+        end = task.section.end_ms
+        for state in window.groups:
+            state.advance(window.end_ms)
+            finished = state.finished = end is not None and state.start_ms >= end
+            if finished or now >= state.save_at:
+                state.save_at = now + self._settings.heartbeat_ms / 1000
+                self._moved[state.name] = (state.partition, positions.source_offset(state.position()))
+            if self.recheck is not None:
+                for late in self.recheck.due(state):
+                    self._late(task.section.feed, state, late)
+            if self._hook is not None:
+                self._hook.window_ended(state.group, window.end_ms)
+
+    def _late(self, feed: TableFeed, state: GroupState, late: Late) -> None:
+        """Make events of late rows between two windows; their position is the end of the last one."""
+        offset = positions.source_offset(state.position())
+        records: list[SourceRecord] = []
+        parts = feed.parts(late.version, late.rows)
+        for version, rows in parts:
+            shared = {**offset, positions.OFFSET_STREAM: positions.stream_text(late.stream)}
+            run = Run(state.partition, shared, rows, last=True)
+            feed.builder(version).feed(run, records, self._bad)
+        for record in records:
+            record.source_offset = offset
+        self._out += records
+
+    # Lanes.
+
+    def _take(self, item: Item) -> None:
+        self._ready.append(item)
+        self._something.set()
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _stale(self, _: TableFeed) -> None:
+        self.stale.set()
+
+    def _watch(self, task: asyncio.Task[None]) -> None:
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None and self._error is None:
+            self._error = error
+            self._something.set()
+
+    async def _stop(self) -> None:
+        jobs = [*self.fetcher.jobs(), *self._extra]
+        for job in jobs:
+            job.cancel()
+        await asyncio.gather(*jobs, return_exceptions=True)
+
+    # Numbers.
+
+    def _report(self) -> None:
+        self._reported = now = time.monotonic()
+        counters, fetcher = self.fetcher.counters, self.fetcher
+        for name, value in ((metrics.QUERIES, counters.queries), (metrics.QUERY_ERRORS, counters.errors),
+                            (metrics.QUERY_SECONDS, counters.seconds), (metrics.PAGES, counters.pages),
+                            (metrics.ROWS, counters.rows), (metrics.WINDOWS, counters.windows),
+                            (metrics.EMPTY_WINDOWS, counters.empty_windows), (metrics.EVENTS, self._records),
+                            (metrics.LATE_ROWS, self.confidence.late_rows), (metrics.SCHEMA_CHANGES, counters.schema_changes)):
+            before = self._sent.get(name, 0)
+            if value != before:
+                self._metrics.add(name, value - before)
+                self._sent[name] = value
+        dropped = sum(sum(getattr(builder, "skipped", {}).values()) for feed in {id(section.feed): section.feed for section in
+                      fetcher.sections}.values() for builder in feed.builders())
+        if dropped != self._sent.get(metrics.DROPPED_CHANGES, 0):
+            self._metrics.add(metrics.DROPPED_CHANGES, dropped - self._sent.get(metrics.DROPPED_CHANGES, 0))
+            self._sent[metrics.DROPPED_CHANGES] = dropped
+        here = self.now_ms()
+        lags: dict[str, float] = {}
+        for state in self.states:
+            if not state.finished:
+                table = str(state.group.table)
+                lags[table] = max(lags.get(table, 0.0), here - state.start_ms)
+        for table, lag in lags.items():
+            self._metrics.set(metrics.LAG_SECONDS, max(0.0, lag / 1000), {"table": table})
+        starts = [state.group.generation.start_ms for state in self.states if not state.finished]
+        widest = max((task.lane.width_ms if task.lane.lag_ms > self.rules.head_ms else fetcher.retime().head_ms
+                      for section in fetcher.sections for task in section.lanes), default=0)
+        for name, number in ((metrics.QUERIES_IN_FLIGHT, float(fetcher.gate.in_flight)),
+                             (metrics.QUERY_LIMIT, float(fetcher.limit.value)),
+                             (metrics.WINDOW_SECONDS, widest / 1000),
+                             (metrics.CONFIDENCE_SECONDS, self.confidence.window_ms(now) / 1000),
+                             (metrics.LATENESS_SECONDS, self.confidence.lateness_ms(now) / 1000),
+                             (metrics.GROUPS, float(len(self.states))),
+                             (metrics.STREAMS, float(sum(len(state.group.streams) for state in self.states))),
+                             (metrics.GROUPS_FINISHED, float(sum(state.finished for state in self.states))),
+                             (metrics.GENERATION_START, min(starts, default=0) / 1000)):
+            self._metrics.set(name, number)
+
+
+def rules_of(settings: ReadSettings) -> WindowRules:
+    """The rules that options give."""
+    return WindowRules(fixed_ms=settings.window_ms, head_ms=settings.window_min_ms,
+                       first_ms=min(max(60_000, settings.window_min_ms), settings.window_max_ms),
+                       widest_ms=settings.window_max_ms, minimal_wait_ms=settings.minimal_wait_ms)

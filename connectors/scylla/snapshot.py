@@ -1,0 +1,290 @@
+"""Where the snapshot of a table stands, and how it is merged with the stream. Pure: no clock, no I/O.
+
+**Who reads what.** A group of streams carries the changes of one range of the base table's tokens, so the task that reads the
+group also reads that range of the table. Tasks need not talk to each other, and the snapshot is spread as the groups are.
+
+**How rows are merged.** A page of the table is read while its group of streams is *held*: the reader may finish the window it
+is in, and begins no other until the page's rows were handed over. Let ``below`` be the end of the last window. Then
+
+1. every change with a write time before ``below`` was handed over, and none with a later one (a page is handed over between
+   two windows);
+2. every change before ``below`` is visible in the page: the window was begun before the page was read, and a window is begun
+   only when the confidence window says that everything in it can be read.
+
+Of each row the cells with a write time before ``below`` are sent, and those with a later one are *left out*: their own change
+is still to come in the stream (by 1). So a row of the snapshot is the row as it was at ``below``, less what is just being
+overwritten. It follows, whatever the clocks of writers say and with no memory of keys:
+
+- it is never older than what was sent before: it holds all of that (by 2);
+- nothing sent later is older than it: that is at ``below`` or after it, and all its cells are before;
+- a row that was deleted before ``below`` is not in the page; one deleted later is deleted by the stream after it: nothing
+  comes back to life;
+- in the end each cell is right: if a write at ``below`` or later touched it the stream brings it, else the page had it;
+- a crash loses no state, as there is none beside the positions.
+
+A row of which nothing is left is not sent: it comes as a later change. The price is that a row that is overwritten at the
+very moment of the snapshot may come without the cells in question, which follow within the confidence window; the
+alternatives are worse: to send the newer cells makes the stream go back behind them, and to swallow the changes that a row
+already holds needs a list of keys that survives crashes.
+
+**What has no write time.** Multicell columns (non-frozen collections and UDTs) have none in Scylla, and rows of key columns
+only have none either. Such values are sent as they were read. If they change in that moment, the change follows in the stream
+though the value may hold it already; that does no harm to sets, maps and UDTs, but whoever applies list changes one by one
+sees such an element twice unless it tells elements by their time uuid.
+
+**Write times of records.** A record says the newest write time of its cells, unless a later change of the row was sent before
+it, which need not show in the table (it set cells to null, changed a multicell column, or was overwritten since): then the
+time of that change, so that the write times of a row's records never go back. ``Traces`` remembers changes, coarsely; after a
+restart, and where a stream was read before the snapshot was asked for, the position then stands for all that was sent before.
+A row without any write time gets the last moment before ``below``.
+
+**Positions.** One per group, in a source partition of its own (the group's with ``snapshot: "true"``): the ranges of tokens
+that are left, and where one begins with a token of which some rows were sent, a digest of the last of them. They speak of
+tokens, so that the groups of a new generation go on with whatever the old ones left, however the ring is cut by then
+(``remaining``).
+"""
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from connectors.errors import Fatal
+from connectors.scylla.positions import GENERATION, KEYSPACE, TABLE, VNODE
+from connectors.scylla.windows import ticks_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from connectors.api import Position
+    from connectors.scylla.model import StreamGroup, TableId
+
+MIN_TOKEN: Final = -(1 << 63)
+MAX_TOKEN: Final = (1 << 63) - 1
+
+#: The member that tells a snapshot's source partition from its group's; always "true".
+SNAPSHOT: Final = "snapshot"
+#: Members of a snapshot's source offset. ``RANGE``: all tokens of the group; ``LEFT``: those not yet sent; ``TABLE_ID``: of the
+#: base table.
+RANGE: Final = "token_range"
+LEFT: Final = "token_range_left"
+TABLE_ID: Final = "table_id"
+
+
+class Tokens(NamedTuple):
+    """Tokens after ``after`` up to and with ``upto``; not empty, never around the ring's end.
+
+    ``row`` is the digest of the last row sent if it has the first of these tokens, ``after + 1``; else "".
+    """
+
+    after: int
+    upto: int
+    row: str = ""
+
+
+def unwrapped(token_range: tuple[int, int]) -> tuple[Tokens, ...]:
+    """A range (exclusive, inclusive) of the ring, from its start on; equal ends mean the whole ring."""
+    after, upto = token_range
+    if after < upto:
+        return (Tokens(after, upto),)
+    parts = (Tokens(after, MAX_TOKEN), Tokens(MIN_TOKEN, upto))
+    return tuple(part for part in parts if part.after < part.upto)
+
+
+def subtract(tokens: Iterable[Tokens], others: Iterable[Tokens]) -> tuple[Tokens, ...]:
+    """``tokens`` without ``others``, in their order."""
+    result = list(tokens)
+    for other in others:
+        kept: list[Tokens] = []
+        for part in result:
+            if other.upto <= part.after or part.upto <= other.after:
+                kept.append(part)
+                continue
+            if part.after < other.after:
+                kept.append(Tokens(part.after, other.after, part.row))
+            if other.upto < part.upto:
+                kept.append(Tokens(other.upto, part.upto))
+        result = kept
+    return tuple(result)
+
+
+def size(tokens: Iterable[Tokens]) -> int:
+    """How many tokens they are."""
+    return sum(part.upto - part.after for part in tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotPosition:
+    """Where the snapshot of a group stands.
+
+    Attributes:
+        whole: the group's tokens.
+        left: those whose rows are not all sent.
+        table_id: the server's id of the base table.
+    """
+
+    whole: tuple[Tokens, ...]
+    left: tuple[Tokens, ...]
+    table_id: str = ""
+
+    @property
+    def finished(self) -> bool:
+        """Whether all rows were sent."""
+        return not self.left
+
+    def sent(self, token: int, row: str) -> SnapshotPosition:
+        """After a row of ``left[0]``; its token may have more rows."""
+        return replace(self, left=(Tokens(token - 1, self.left[0].upto, row), *self.left[1:]))
+
+    def again(self) -> SnapshotPosition:
+        """With all rows of the first token of ``left[0]`` to be sent (again)."""
+        return replace(self, left=(self.left[0]._replace(row=""), *self.left[1:]))
+
+    def range_sent(self) -> SnapshotPosition:
+        """After the last row of ``left[0]``."""
+        return replace(self, left=self.left[1:])
+
+
+def _written(tokens: Iterable[Tokens]) -> str:
+    return ",".join(f"{part.after}:{part.upto}:{part.row}".rstrip(":") for part in tokens)
+
+
+def _read(text: object) -> tuple[Tokens, ...]:
+    parts = []
+    for item in str(text).split(",") if text else ():
+        after, upto, *row = item.split(":")
+        part = Tokens(int(after), int(upto), *row)
+        if not MIN_TOKEN <= part.after < part.upto <= MAX_TOKEN:
+            raise ValueError(item)
+        parts.append(part)
+    return tuple(parts)
+
+
+def to_offset(position: SnapshotPosition) -> Position:
+    """The source offset of a position; all members are strings."""
+    offset: Position = {RANGE: _written(position.whole), LEFT: _written(position.left)}
+    if position.table_id:
+        offset[TABLE_ID] = position.table_id
+    return offset
+
+
+def from_offset(offset: Position) -> SnapshotPosition:
+    """The position that ``to_offset`` wrote.
+
+    Raises:
+        Fatal: it is none.
+    """
+    try:
+        return SnapshotPosition(_read(offset[RANGE]), _read(offset[LEFT]), str(offset.get(TABLE_ID) or ""))
+    except (KeyError, TypeError, ValueError) as error:
+        raise Fatal(f"The saved snapshot position {offset} can't be read ({error!r}): delete it (DELETE or PATCH of the "
+                    "connector's offsets) to take the snapshot of its tokens again") from error
+
+
+def partition_of(group: StreamGroup) -> Position:
+    """The source partition of a group's snapshot."""
+    return {KEYSPACE: group.table.keyspace, TABLE: group.table.table, VNODE: group.name,
+            GENERATION: str(group.generation.start_ms), SNAPSHOT: "true"}
+
+
+def is_snapshot(partition: Position) -> bool:
+    """Whether a source partition is that of a snapshot."""
+    return partition.get(SNAPSHOT) == "true"
+
+
+def positions_of(table: TableId, table_id: str, saved: Iterable[tuple[Position, Position]]
+                 ) -> list[tuple[Position, SnapshotPosition]]:
+    """The saved snapshot positions of a table; those of a table of this name that was dropped do not count."""
+    found = []
+    for partition, offset in saved:
+        if is_snapshot(partition) and (partition.get(KEYSPACE), partition.get(TABLE)) == table:
+            position = from_offset(offset)
+            if not (table_id and position.table_id and table_id != position.table_id):
+                found.append((partition, position))
+    return found
+
+
+def remaining(whole: Sequence[Tokens], saved: Sequence[SnapshotPosition]) -> tuple[Tokens, ...]:
+    """The tokens of ``whole`` that no position says are done."""
+    left: tuple[Tokens, ...] = tuple(whole)
+    rows: dict[int, str] = {}
+    for position in saved:
+        left = subtract(left, subtract(position.whole, position.left))
+        rows.update((part.after, part.row) for part in position.left if part.row)
+    return tuple(part._replace(row=rows.get(part.after, "")) for part in left)
+
+
+def first_position(group: StreamGroup, whole: Sequence[Tokens], table_id: str,
+                   saved: Sequence[tuple[Position, SnapshotPosition]]) -> SnapshotPosition:
+    """Where the snapshot of a group begins or goes on.
+
+    Args:
+        group: the group.
+        whole: its tokens.
+        table_id: of the base table.
+        saved: the table's saved positions (``positions_of``).
+    """
+    own = partition_of(group)
+    for partition, position in saved:
+        if partition == own and position.whole == tuple(whole):
+            return position
+    return SnapshotPosition(tuple(whole), remaining(whole, [position for _, position in saved]), table_id)
+
+
+def superseded(saved: Sequence[tuple[Position, SnapshotPosition]]) -> list[Position]:
+    """Partitions of positions whose tokens are all covered by positions of newer generations: they say nothing any more."""
+    result = []
+    for partition, position in saved:
+        started = int(partition[GENERATION])
+        newer = [part for other, its in saved if int(other[GENERATION]) > started for part in its.whole]
+        if newer and not subtract(position.whole, newer):
+            result.append(partition)
+    return result
+
+
+class Traces:
+    """When rows were last changed by what the stream has sent: not exactly known, but never too early, in constant memory.
+
+    Args:
+        slots: a power of two; rows that share one count as changed together.
+    """
+
+    def __init__(self, slots: int = 1 << 12) -> None:
+        self._times = array("q", bytes(8 * slots))
+        self._mask = slots - 1
+        self._floor_us = 0
+
+    def add(self, key: int, time: bytes) -> None:
+        """A change of the row with the hash ``key``, at a ``cdc$time``."""
+        time_us = ticks_of(time) // 10
+        slot = key & self._mask
+        self._times[slot] = max(self._times[slot], time_us)
+
+    def add_all(self, time_us: int) -> None:
+        """A change of any rows."""
+        self._floor_us = max(self._floor_us, time_us)
+
+    def forget(self) -> None:
+        """Free the memory; nothing is asked any more."""
+        self._times = array("q", bytes(8))
+        self._mask = 0
+
+    def newest(self, key: int) -> int:
+        """The last change, or 0."""
+        return max(self._times[key & self._mask], self._floor_us)
+
+
+class Pace:
+    """At most so many rows per second on average; 0: no limit. Times in seconds of any clock."""
+
+    def __init__(self, rows_per_s: int) -> None:
+        self._cost_s = 1 / rows_per_s if rows_per_s > 0 else 0.0
+        self._free_at = 0.0
+
+    def wait_s(self, now: float) -> float:
+        """How long to wait before the next page."""
+        return max(self._free_at - now, 0.0)
+
+    def spent(self, rows: int, now: float) -> None:
+        """A page of so many rows came."""
+        self._free_at = max(self._free_at, now) + rows * self._cost_s

@@ -1,0 +1,232 @@
+"""A task of the Scylla connector: the groups of streams that it was given, read side by side."""
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from connectors.api import Batch, SourceTask
+from connectors.cql.session import CqlSession
+from connectors.errors import Retriable
+from connectors.scylla import discovery, tables
+from connectors.scylla.config import read_settings, session_settings, settings
+from connectors.scylla.events import builder
+from connectors.scylla.feeds import TableFeed
+from connectors.scylla.lanes import GroupState
+from connectors.scylla.positions import GENERATION, KEYSPACE, TABLE, source_partition, start_position, superseded
+from connectors.scylla.reader import Reader
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+
+    from connectors.api import Position, TaskContext
+    from connectors.scylla.config import ReadSettings
+    from connectors.scylla.events.contract import EventBuilder, EventSettings
+    from connectors.scylla.hooks import SnapshotHook
+    from connectors.scylla.model import StreamGroup, TableId, TableVersion
+
+#: How often the servers are asked for the version of the schema (and their clock): one small query.
+_SCHEMA_S: Final = 1.0
+#: What a node may know later than the one that was asked.
+_AGREEMENT_MS: Final = 500
+_PULSE: Final = "SELECT schema_version, toTimestamp(now()) AS now FROM system.local"
+
+
+class _Pulse(NamedTuple):
+    version: str
+    sent_ms: float
+    answered_ms: float
+    server_ms: float
+
+
+class ScyllaTask(SourceTask):
+    """Reads groups of streams of one or more tables."""
+
+    aliases = ("com.scylladb.cdc.debezium.connector.ScyllaConnectorTask",)
+
+    def __init__(self, context: TaskContext) -> None:
+        super().__init__(context)
+        #: Tables and generations of which a position has been saved by this task.
+        self._saved: set[tuple[str, str, str]] = set()
+
+    async def batches(self) -> AsyncGenerator[Batch, None]:
+        """See ``SourceTask.batches``.
+
+        Raises:
+            Retriable: the cluster is away, or a table is not there (yet).
+            ConfigInvalid: a saved offset can't be understood.
+            Fatal: the server refuses a query for good.
+        """
+        config = self.context.config
+        session = await CqlSession.acquire(session_settings(config))
+        try:
+            run = _Run(self, session, read_settings(config), settings(config))
+            reader = await run.start()
+            old = superseded(run.groups, self.context.offsets.items())
+            async with aclosing(reader.batches()) as stream:
+                async for batch in stream:
+                    yield batch
+                    if old and self._newer_is_saved(run.groups):
+                        yield Batch([], offsets=tuple((partition, None) for partition in old))
+                        old = []
+        finally:
+            await session.release()
+
+    async def committed(self, offsets: Sequence[tuple[Position, Position]]) -> None:
+        """See ``SourceTask.committed``: what is saved decides when positions of finished generations may go."""
+        self._saved |= {_section(partition) for partition, _ in offsets if KEYSPACE in partition}
+
+    def _newer_is_saved(self, groups: Sequence[StreamGroup]) -> bool:
+        """Whether a position is saved for every table's present generation, which says that those before it are done."""
+        return {_section(source_partition(group)) for group in groups} <= self._saved
+
+
+def _section(partition: Position) -> tuple[str, str, str]:
+    return partition[KEYSPACE], partition.get(TABLE, ""), partition.get(GENERATION, "")
+
+
+class _Run:
+    """One run of a task over one session."""
+
+    def __init__(self, task: ScyllaTask, session: CqlSession, options: ReadSettings, events: EventSettings) -> None:
+        self._context = task.context
+        self._log = task.context.log
+        self._session = session
+        self._options = options
+        self._events = events
+        self._histories: dict[TableId, tables.TableHistory] = {}
+        self._feeds: dict[TableId, TableFeed] = {}
+        self._loading: dict[TableId, asyncio.Lock] = {}
+        self._reader: Reader | None = None
+        self.groups: list[StreamGroup] = []
+        #: Version of the schema that the definitions are of.
+        self._known = ""
+
+    async def start(self) -> Reader:
+        """Everything is read that has to be known, and a reader made."""
+        context, session = self._context, self._session
+        pulse = await self._ask()
+        groups = self.groups = await discovery.task_groups(session, context.config)
+        for table in dict.fromkeys(group.table for group in groups):
+            await self._load(table)
+        hook = self._snapshot()
+        reader = self._reader = Reader(session, self._options, context.metrics, self._log, refresh=self.refresh, hook=hook)
+        if pulse is not None:
+            self._known = pulse.version
+            self._note(reader, pulse)
+        sections: dict[tuple[TableId, int], list[StreamGroup]] = {}
+        for group in groups:
+            sections.setdefault((group.table, group.generation.start_ms), []).append(group)
+        for (table, _), members in sections.items():
+            states = self._states(table, members)
+            reader.add(self._feeds[table], states)
+        reader.background(self._watch(reader), "scylla schema watch")
+        reader.background(self._generations(reader), "scylla generation watch")
+        return reader
+
+    def _snapshot(self) -> SnapshotHook | None:
+        if self._options.snapshot != "initial":
+            return None
+        from connectors.scylla.snapshot_hook import Snapshot
+
+        return Snapshot(self._session, self._options, self._context.offsets, feed_of=self._feeds.__getitem__,
+                        refresh=self.refresh, task_metrics=self._context.metrics, log=self._log)
+
+    # Positions.
+
+    def _states(self, table: TableId, groups: list[StreamGroup]) -> list[GroupState]:
+        ttl_s = self._feeds[table].newest.options.ttl_s
+        now_ms = int(time.time() * 1000)
+        kept_ms = now_ms - ttl_s * 1000 if ttl_s else 0
+        states = []
+        for group in groups:
+            position = start_position(group, self._context.offsets, kept_ms)
+            if position.window_end_ms < kept_ms and group.generation.end_ms is None:
+                self._log.warning("%s: group %s stands %.0f s before now, and rows of its log expire after %d s: changes "
+                                  "between may be gone", table, group.name, (now_ms - position.window_start_ms) / 1000, ttl_s)
+            states.append(GroupState(group, source_partition(group), position))
+        return states
+
+    # Definitions.
+
+    async def refresh(self, feed: TableFeed) -> None:
+        """Read a table's definition anew."""
+        await self._load(feed.table)
+
+    async def _load(self, table: TableId) -> None:
+        lock = self._loading.setdefault(table, asyncio.Lock())
+        async with lock:
+            previous = self._histories.get(table)
+            history = self._histories[table] = await tables.load(self._session, table, previous,
+                                                                 now_us=int(time.time() * 1_000_000))
+            feed = self._feeds.get(table)
+            if feed is None:
+                self._feeds[table] = TableFeed(table, history.versions, self._builder, history.log_columns)
+            elif feed.update(history.versions, history.log_columns):
+                self._log.info("%s: its definition has changed, now version %s", table, history.newest.version)
+                if self._reader is not None:
+                    self._reader.fetcher.counters.schema_changes += 1
+
+    def _builder(self, version: TableVersion) -> EventBuilder:
+        return builder(version, self._events)
+
+    async def _ask(self) -> _Pulse | None:
+        sent = time.time() * 1000
+        rows = await self._session.query(_PULSE, consistency="ONE", timeout_s=5.0)
+        return _Pulse(str(rows[0]["schema_version"]), sent, time.time() * 1000, rows[0]["now"]) if rows else None
+
+    async def _pulse(self, reader: Reader) -> None:
+        """Ask for clock and version of the schema; if that is another one, definitions are read again."""
+        pulse = await self._ask()
+        if pulse is not None:
+            if reader.stale.is_set() or pulse.version != self._known:
+                reader.stale.clear()
+                for table in list(self._feeds):
+                    try:
+                        await self._load(table)
+                    except tables.TableUnavailable as error:
+                        self._log.warning("%s", error)
+            self._known = pulse.version
+            self._note(reader, pulse)
+
+    @staticmethod
+    def _note(reader: Reader, pulse: _Pulse) -> None:
+        reader.clock.sample(pulse.sent_ms, pulse.answered_ms, pulse.server_ms)
+        # What definitions were when the question was asked holds for all that was written before.
+        reader.defined_ms = int(pulse.sent_ms + reader.clock.offset_ms()) - _AGREEMENT_MS
+
+    async def _watch(self, reader: Reader) -> None:
+        while True:
+            await asyncio.sleep(_SCHEMA_S)
+            try:
+                await self._pulse(reader)
+            except Retriable as error:
+                self._log.debug("the version of the schema can't be read: %s", error)
+
+    # Generations.
+
+    async def _generations(self, reader: Reader) -> None:
+        source: discovery.Source | None = None
+        while True:
+            ends: dict[int, int | None] = {}
+            for section in list(reader.sections()):
+                if section.end_ms is not None or not section.lanes:
+                    continue
+                table = section.feed.table
+                try:
+                    if section.tablets:
+                        end = await discovery.generation_end(self._session, table, section.start_ms, "tablets")
+                    else:
+                        source = source or await discovery.vnode_source(self._session)
+                        if section.start_ms not in ends:
+                            ends[section.start_ms] = await discovery.generation_end(self._session, table, section.start_ms,
+                                                                                    source)
+                        end = ends[section.start_ms]
+                except Retriable as error:
+                    self._log.debug("generations can't be read: %s", error)
+                    break
+                if end is not None:
+                    self._log.info("%s: the generation that began at %d ends at %d", table, section.start_ms, end)
+                    reader.ends(section, end)
+            await asyncio.sleep(self._options.discovery_ms / 1000)

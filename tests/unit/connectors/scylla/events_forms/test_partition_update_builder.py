@@ -1,0 +1,300 @@
+"""Scylla's log rows as partition updates: folded in any order they give the table that the writers made.
+
+Hypothesis covers: inserts, updates, deletes of rows, ranges and partitions, static columns, every kind of multicell column
+(overwritten, added to, removed from, nulled), images, TTLs, changes cut by pages and by the bound of a message, in any order
+and with repetitions, through Avro and JSON.
+"""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from connectors.cql.encoding import encode_partition_key
+from connectors.cql.values import BadCell
+from connectors.errors import Fatal
+from connectors.formats import timeuuid
+from connectors.formats.partition_update import Bound, Cell, Deletion, RangeDeletion, Row, Stamp
+from connectors.formats.partition_update_codec import decode
+from connectors.schema import BYTES
+from connectors.scylla.events.contract import EventSettings
+from connectors.scylla.events.partition_update import PartitionUpdateBuilder
+from connectors.scylla.model import (
+    INSERT,
+    PARTITION_DELETE,
+    POSTIMAGE,
+    PREIMAGE,
+    RANGE_END_EXCLUSIVE,
+    RANGE_START_INCLUSIVE,
+    ROW_DELETE,
+    UPDATE,
+    CdcOptions,
+    Run,
+)
+from connectors.scylla.positions import OFFSET_SEQ, OFFSET_TIME
+from tests.support.partition_merge import Table
+from tests.unit.connectors.scylla.events_forms.model import OFFSET, PARTITION, START_US, STREAM, VERSION, log_row, version_of
+from tests.unit.connectors.scylla.events_forms.strategies import histories, runs
+from worker.converters.avro_compile import compile_avro
+from worker.converters.avro_read import avro_reader
+from worker.converters.avro_schema import AvroSettings, avro_text
+from worker.converters.json import JsonConverter
+
+if TYPE_CHECKING:
+    from connectors.api import BadRecord, SourceRecord
+    from connectors.scylla.model import LogRow, TableVersion
+
+SETTINGS = EventSettings(topic_prefix="my-cluster", output_format="partition-update")
+TIME = timeuuid.make(START_US, 0x8080_8080_8080_8080)
+KEY = {"p": 1, "q": "a"}
+HERE = {**KEY, "x": 1, "y": "b"}
+SMALL = version_of([("pk", "int", "partition_key", 0), ("v", "text", "regular")])
+
+_AVRO = AvroSettings()
+_SCHEMA = PartitionUpdateBuilder(VERSION, SETTINGS).layout.schema
+_AVRO_ENCODE = compile_avro(_SCHEMA, _AVRO, b"")
+_AVRO_READER = avro_reader(avro_text(_SCHEMA, _AVRO), _AVRO)
+_PLAIN = JsonConverter({"schemas.enable": "false"})
+_ENVELOPED = JsonConverter({"schemas.enable": "true"})
+
+
+def through(way: str, value: Any) -> Any:
+    if way == "avro":
+        data = _AVRO_ENCODE(value)
+        assert data is not None
+        assert _AVRO_READER.schema == _SCHEMA
+        return decode(_AVRO_READER.decode(data), _AVRO_READER.schema)
+    if way == "value":
+        return decode(value, _SCHEMA)
+    converter = _PLAIN if way == "json" else _ENVELOPED
+    schema, read = converter.to_connect("t", converter.encoder("t", _SCHEMA)(value))
+    return decode(read, schema or _SCHEMA)
+
+
+def build(rows: list[LogRow], version: TableVersion = VERSION, **options: Any) -> tuple[list[SourceRecord], list[BadRecord]]:
+    out: list[SourceRecord] = []
+    bad: list[BadRecord] = []
+    PartitionUpdateBuilder(version, SETTINGS, **options).feed(Run(PARTITION, OFFSET, rows, last=True), out, bad)
+    return out, bad
+
+
+def one(operation: int, cells: dict[str, Any], ttl: int | None = None, version: TableVersion = VERSION) -> Any:
+    out, bad = build([log_row(version, TIME, 0, operation, cells, ttl=ttl, end=True)], version)
+    assert not bad
+    assert len(out) == 1
+    return decode(out[0].value, out[0].value_schema)  # type: ignore[arg-type]
+
+
+@given(st.data(), histories(), st.sampled_from(["avro", "json", "enveloped json", "value"]))
+@settings(max_examples=150, deadline=None)
+def test_folded_updates_are_the_table(data: st.DataObject, history: tuple[list[list[LogRow]], Any], way: str) -> None:
+    changes, model = history
+    builder = PartitionUpdateBuilder(VERSION, SETTINGS, max_rows=data.draw(st.integers(1, 3)),
+                                     max_bytes=data.draw(st.sampled_from([1, 1 << 20])))
+    out: list[SourceRecord] = []
+    bad: list[BadRecord] = []
+    for run in data.draw(runs(changes)):
+        builder.feed(run, out, bad)
+    assert not bad, bad[0].error
+    updates = [through(way, record.value) for record in out]
+    for record, update in zip(out, updates, strict=True):
+        assert record.key == encode_partition_key([each.type for each in VERSION.partition_key], update.key)
+        assert record.timestamp == update.write_time // 1000
+    repeated = data.draw(st.lists(st.sampled_from(updates), max_size=4)) if updates else []
+    shuffled = data.draw(st.permutations(updates + repeated))
+    assert Table(VERSION.columns).apply_all(shuffled).contents() == model.contents()
+
+
+@given(st.data(), histories())
+@settings(max_examples=60, deadline=None)
+def test_a_restart_at_any_record_loses_nothing(data: st.DataObject, history: tuple[list[list[LogRow]], Any]) -> None:
+    changes, _ = history
+    rows = [row for change in changes for row in change]
+    whole, _ = build(rows, max_rows=1)
+    if not whole:
+        return
+    stopped = data.draw(st.integers(0, len(whole) - 1))
+    offset = whole[stopped].source_offset
+    time = bytes.fromhex(offset[OFFSET_TIME].replace("-", ""))
+    again: list[SourceRecord] = []
+    later = [row for row in rows if row[1] >= time]
+    PartitionUpdateBuilder(VERSION, SETTINGS, max_rows=1).feed(
+        Run(PARTITION, OFFSET, later, skip=(time, offset[OFFSET_SEQ]), last=True), again, [])
+    expected = [each.value | {"source": None} for each in whole[stopped + 1:]]
+    assert [each.value | {"source": None} for each in again] == expected
+
+
+def test_insert_has_liveness_and_update_has_not() -> None:
+    stamp = Stamp(START_US)
+    cells = (Cell("v", None, "w", stamp),)
+    assert one(INSERT, HERE | {"v": "w"}).rows == (Row((1, "b"), stamp, None, cells),)
+    assert one(UPDATE, HERE | {"v": "w"}).rows == (Row((1, "b"), None, None, cells),)
+
+
+def test_insert_of_a_key_alone_is_a_row() -> None:
+    assert one(INSERT, HERE).rows == (Row((1, "b"), Stamp(START_US)),)
+    assert one(INSERT, {"pk": 7}, version=SMALL).rows == (Row((), Stamp(START_US)),)
+
+
+def test_ttl_is_written_once_and_gives_the_expiry() -> None:
+    update = one(INSERT, HERE | {"v": "w", "cdc$deleted_n": True}, ttl=60)
+    stamp = Stamp(START_US, 60, START_US // 1_000_000 + 60)
+    assert update.rows[0].liveness == stamp
+    assert update.rows[0].cells == (Cell("n", None, None, Stamp(START_US)), Cell("v", None, "w", stamp))
+
+
+def test_rows_of_one_change_keep_their_own_ttl() -> None:
+    rows = [log_row(VERSION, TIME, 0, INSERT, HERE | {"v": "w"}, ttl=60), log_row(VERSION, TIME, 1, UPDATE, HERE | {"n": 1}),
+            log_row(VERSION, TIME, 2, UPDATE, HERE | {"cdc$deleted_big": True}, ttl=5, end=True)]
+    (record,), bad = build(rows)
+    assert not bad
+    second = START_US // 1_000_000
+    update = through("avro", record.value)
+    assert [row.cells[0].stamp for row in update.rows] == [Stamp(START_US, 60, second + 60), Stamp(START_US), Stamp(START_US)]
+
+
+def test_deletion_of_a_multicell_column_is_before_its_elements() -> None:
+    update = one(INSERT, HERE | {"m": [{"key": "k", "value": 1}], "cdc$deleted_m": True, "cdc$deleted_s": True})
+    deletion = Deletion(START_US - 1, START_US // 1_000_000)
+    assert update.rows[0].complex_deletions == (("m", deletion), ("s", deletion))
+    assert update.rows[0].cells == (Cell("m", "k", 1, Stamp(START_US)),)
+
+
+def test_elements_are_cells_with_paths() -> None:
+    name = timeuuid.make(START_US - 5, 7)
+    update = one(UPDATE, HERE | {
+        "l": [(TIME, 4)], "cdc$deleted_elements_l": [name], "s": [2], "cdc$deleted_elements_s": [3],
+        "m": [{"key": "a", "value": 9}], "cdc$deleted_elements_m": ["b"], "u": {"street": "x", "zip code": None},
+        "cdc$deleted_elements_u": [1]})
+    assert [each[:3] for each in update.rows[0].cells] == [
+        ("l", timeuuid.text(TIME), 4), ("l", timeuuid.text(name), None), ("m", "a", 9), ("m", "b", None), ("s", 2, True),
+        ("s", 3, None), ("u", "street", "x"), ("u", "zip code", None)]
+
+
+def test_deletes() -> None:
+    deletion = Deletion(START_US, START_US // 1_000_000)
+    assert one(ROW_DELETE, HERE).rows == (Row((1, "b"), None, deletion),)
+    assert one(ROW_DELETE, {"pk": 1}, version=SMALL).rows == (Row((), None, deletion),)
+    update = one(PARTITION_DELETE, KEY)
+    assert (update.deletion, update.rows, update.key) == (deletion, (), (1, "a"))
+    (record,), bad = build([log_row(VERSION, TIME, 0, RANGE_START_INCLUSIVE, KEY | {"x": 1}),
+                            log_row(VERSION, TIME, 1, RANGE_END_EXCLUSIVE, KEY | {"x": 1, "y": "b"}, end=True)], max_rows=1)
+    assert not bad
+    assert through("avro", record.value).ranges == (RangeDeletion(Bound((1,)), Bound((1, "b"), inclusive=False), deletion),)
+    assert record.source_offset[OFFSET_SEQ] == 1
+
+
+def test_a_static_row_in_a_batch_is_apart_from_its_rows() -> None:
+    (record,), bad = build([log_row(VERSION, TIME, 0, INSERT, HERE | {"v": "w"}),
+                            log_row(VERSION, TIME, 1, UPDATE, KEY | {"st": "s"}, end=True)])
+    assert not bad
+    update = through("json", record.value)
+    assert update.static == Row((), None, None, (Cell("st", None, "s", Stamp(START_US)),))
+    assert len(update.rows) == 1
+
+
+def test_two_writes_of_the_static_row_are_two_messages() -> None:
+    out, bad = build([log_row(VERSION, TIME, 0, UPDATE, KEY | {"st": "s"}, ttl=9),
+                      log_row(VERSION, TIME, 1, UPDATE, KEY | {"sm": ["s"]}, end=True)])
+    assert not bad
+    assert [[cell.column for cell in decode(each.value, _SCHEMA).static.cells] for each in out] == [["st"], ["sm"]]  # type: ignore[union-attr]
+
+
+def test_images_change_nothing_and_are_passed_by() -> None:
+    rows = [log_row(VERSION, TIME, 0, PREIMAGE, HERE | {"v": "old"}), log_row(VERSION, TIME, 1, UPDATE, HERE | {"v": "w"}),
+            log_row(VERSION, TIME, 2, POSTIMAGE, HERE | {"v": "w", "n": 1}, end=True)]
+    (record,), _ = build(rows)
+    assert decode(record.value, _SCHEMA).rows == (Row((1, "b"), None, None, (Cell("v", None, "w", Stamp(START_US)),)),)
+    assert record.source_offset == {**OFFSET, OFFSET_TIME: timeuuid.text(TIME), OFFSET_SEQ: 2}
+
+
+def test_where_it_comes_from() -> None:
+    (record,), _ = build([log_row(VERSION, TIME, 0, INSERT, HERE, end=True)])
+    source = through("avro", record.value).source
+    assert (source.connector, source.cluster, source.keyspace, source.table) == ("scylla", "my-cluster", "ks", "t")
+    assert (source.table_id, source.schema_version, source.snapshot) == (VERSION.table_id, "a1b2", False)
+    assert source.position == {"window": START_US // 1000, "stream": STREAM, "time": TIME, "sequence": 0}
+    assert (record.topic, record.key_schema, record.value_schema) == ("my-cluster.ks.t", BYTES, _SCHEMA)
+
+
+def test_a_cell_that_was_not_decoded_makes_the_change_bad() -> None:
+    good = log_row(VERSION, TIME, 0, INSERT, HERE)
+    broken = log_row(VERSION, TIME, 1, INSERT, HERE | {"v": BadCell(b"\xff", ValueError("no UTF-8"))}, end=True)
+    out, (bad,) = build([good, broken])
+    assert not out
+    assert (bad.raw, bad.source_offset[OFFSET_SEQ]) == (b"\xff", 1)
+    assert "no UTF-8" in str(bad.error)
+
+
+def test_half_a_range_is_bad() -> None:
+    out, (bad,) = build([log_row(VERSION, TIME, 0, RANGE_START_INCLUSIVE, KEY | {"x": 1}, end=True)])
+    assert not out
+    assert "does not end" in str(bad.error)
+
+
+def test_counters_are_refused() -> None:
+    with pytest.raises(Fatal, match="counters"):
+        PartitionUpdateBuilder(version_of([("pk", "int", "partition_key", 0), ("c", "counter", "regular")]), SETTINGS)
+
+
+def test_a_log_without_values_is_refused() -> None:
+    with pytest.raises(Fatal, match="delta"):
+        PartitionUpdateBuilder(version_of([("pk", "int", "partition_key", 0)], CdcOptions(delta="keys")), SETTINGS)
+
+
+def test_reset_forgets_what_is_held() -> None:
+    builder = PartitionUpdateBuilder(VERSION, SETTINGS)
+    out: list[SourceRecord] = []
+    builder.feed(Run(PARTITION, OFFSET, [log_row(VERSION, TIME, 0, INSERT, HERE)]), out, [])
+    assert not out
+    builder.reset()
+    builder.feed(Run(PARTITION, OFFSET, [], last=True), out, [])
+    assert not out
+
+
+def test_snapshot_row_wins_over_what_it_was_read_from() -> None:
+    cells = {"p": 1, "q": "a", "x": 1, "y": "b", "st": "s", "sm": ["e"], "v": "w", "n": None, "big": b"", "a b": 1.0,
+             "m": [{"key": "k", "value": 2}], "l": [7, 7], "s": [1], "u": {"street": "x", "zip code": None}, "f": None}
+    out: list[SourceRecord] = []
+    bad: list[BadRecord] = []
+    builder = PartitionUpdateBuilder(VERSION, SETTINGS)
+    builder.snapshot_row(PARTITION, OFFSET, [cells[each.name] for each in VERSION.columns], START_US, out, bad)
+    assert not bad, bad[0].error
+    snapshot = through("avro", out[0].value)
+    assert snapshot.source.snapshot
+    earlier = [through("value", each.value) for each in build([
+        log_row(VERSION, timeuuid.make(START_US - 10, 1), 0, INSERT, HERE | {"v": "old", "l": [(TIME, 1)], "s": [9]}, end=True),
+        log_row(VERSION, TIME, 0, UPDATE, HERE | {"l": [(TIME, 7)], "v": "w"}, end=True)])[0]]
+    expected = {"x": 1, "y": "b", "v": "w", "n": None, "big": b"", "a b": 1.0, "m": {"'k'": 2}, "l": [7, 7], "s": [1],
+                "u": {"street": "x"}, "f": None}
+    for updates in ([snapshot, *earlier], [*earlier, snapshot]):
+        assert Table(VERSION.columns).apply_all(updates).contents() == {"(1, 'a')": ({"st": "s", "sm": ["e"]}, [expected])}
+
+
+@given(st.lists(st.tuples(
+    st.sampled_from([INSERT, UPDATE, ROW_DELETE, PARTITION_DELETE]), st.integers(0, 2), st.none() | st.text(max_size=2),
+    st.booleans(), st.none() | st.integers(1, 9),
+    st.sampled_from([{}, {"s": [1]}, {"cdc$deleted_s": True}, {"cdc$deleted_elements_s": [4]}]))))
+@settings(max_examples=100, deadline=None)
+def test_rows_without_detours_give_the_same(writes: list[tuple[Any, ...]]) -> None:
+    version = version_of([("pk", "int", "partition_key", 0), ("ck", "int", "clustering", 0), ("v", "text", "regular"),
+                          ("s", "set<int>", "regular")])
+    rows = []
+    for index, (operation, key, text, null, ttl, more) in enumerate(writes):
+        cells: dict[str, Any] = {"pk": key} if operation == PARTITION_DELETE else {"pk": key, "ck": 1}
+        if operation in {INSERT, UPDATE}:
+            cells |= {"v": text, "cdc$deleted_v": True if null and text is None else None, **more}
+        rows.append(log_row(version, timeuuid.make(START_US + index, 5), 0, operation, cells, ttl=ttl, end=True))
+    made = []
+    for suspicious in (False, True):
+        out: list[SourceRecord] = []
+        bad: list[BadRecord] = []
+        PartitionUpdateBuilder(version, SETTINGS).feed(Run(PARTITION, OFFSET, rows, may_be_bad=suspicious), out, bad)
+        assert not bad
+        for record in out:
+            record.value["source"]["read_time"] = 0
+        made.append(out)
+    assert made[0] == made[1]
+    assert len(made[0]) == len(rows)

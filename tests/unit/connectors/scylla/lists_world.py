@@ -1,0 +1,95 @@
+"""A cluster that answers the connector's questions about tables and lists of streams from dictionaries."""
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from connectors.cql.session import Page, SchemaChanged
+from connectors.errors import Retriable
+from connectors.scylla.model import TableId
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def cdc(**options: str) -> bytes:
+    """The blob of a table's CDC options."""
+    texts = [text.encode() for pair in options.items() for text in pair]
+    return struct.pack("<I", len(options)) + b"".join(struct.pack("<I", len(text)) + text for text in texts)
+
+
+def stream(token: int, vnode: int = 0) -> bytes:
+    """A stream id."""
+    return struct.pack(">qQ", token, vnode << 4 | 1)
+
+
+@dataclass
+class Lists:
+    """What the cluster holds; also the session that reads it."""
+
+    tables: dict[TableId, bytes | None] = field(default_factory=dict)
+    vnodes: dict[int, list[tuple[int, list[bytes]]]] = field(default_factory=dict)
+    tablets: dict[TableId, dict[int, list[bytes]]] = field(default_factory=dict)
+    away: bool = False
+    asked: list[str] = field(default_factory=list)
+    released: int = 0
+
+    def add_table(self, table: TableId, *, tablets: bool = False, **options: str) -> None:
+        """A table with CDC."""
+        self.tables[table] = cdc(**{"enabled": "true", "ttl": "0", **options})
+        if tablets:
+            self.tablets[table] = {}
+
+    def add_vnodes(self, start: int, count: int, shards: int = 2) -> None:
+        """A generation of vnode tables."""
+        self.vnodes[start] = [(1000 * index, [stream(1000 * index - shard, index) for shard in range(shards)])
+                              for index in range(count)]
+
+    def add_tablets(self, table: TableId, start: int, count: int) -> None:
+        """A generation of a tablet table."""
+        self.tablets[table][start] = [stream(1000 * index) for index in range(count)]
+
+    async def release(self) -> None:
+        self.released += 1
+
+    async def query(self, text: str, parameters: Sequence[Any] = (), **_: Any) -> list[dict[str, Any]]:
+        """The rows."""
+        self.asked.append(text)
+        if self.away:
+            raise Retriable("no node answers")
+        given = tuple(parameters)
+        if "scylla_keyspaces" in text:
+            return [{"initial_tablets": 4}] if any(table.keyspace == given[0] for table in self.tablets) else []
+        if "system.peers" in text:
+            return []
+        if "'system_distributed'" in text:
+            return [{"table_name": name} for name in ("cdc_generation_timestamps", "cdc_streams_descriptions_v2")]
+        if "cdc_generation_timestamps" in text:
+            return [{"time": start} for start in self.vnodes]
+        if "cdc_timestamps" in text:
+            return [{"time": start} for start in self.tablets.get(TableId(*given), {})]
+        if "SELECT id, extensions" in text:
+            table = TableId(*given)
+            if table not in self.tables:
+                return []
+            return [{"id": f"id of {table}", "extensions": [{"key": "cdc", "value": self.tables[table]}]}]
+        if "system_schema.columns" in text:
+            return [{"column_name": "pk", "kind": "partition_key", "position": 0, "clustering_order": "none", "type": "int",
+                     "added": 5}]
+        if "system_schema." in text:
+            return []
+        raise SchemaChanged(f"unconfigured table: {text}")
+
+    async def page(self, text: str, parameters: Sequence[Any], *, fetch_size: int, state: bytes | None = None,
+                   **_: Any) -> Page:
+        """A page of a list of streams."""
+        self.asked.append(text)
+        if "system.cdc_streams" in text:
+            keyspace, name, start = parameters
+            rows: list[tuple[Any, ...]] = [(each,) for each in self.tablets[TableId(keyspace, name)][start]]
+        else:
+            rows = list(self.vnodes.get(parameters[0], []))
+        at = int(state or b"0")
+        end = at + fetch_size
+        return Page((), rows[at:end], str(end).encode() if end < len(rows) else None)

@@ -1,0 +1,85 @@
+"""What the cluster says against a configuration, and which option it is said of."""
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from connectors.cql.session import CqlSession
+from connectors.errors import ConfigInvalid, Fatal, Retriable
+from connectors.scylla import checks
+from connectors.scylla import config_keys as keys
+from connectors.scylla.config import CONFIG
+from connectors.scylla.model import CdcOptions, TableId
+from tests.unit.connectors.scylla.lists_world import Lists
+
+TABLE = TableId("ks", "t")
+
+
+def configured(**more: str) -> Any:
+    return CONFIG.parse({"topic.prefix": "p", keys.HOSTS: "h:1", keys.TABLES: "ks.t", **{
+        name.replace("__", "."): value for name, value in more.items()}})
+
+
+@pytest.mark.parametrize(("error", "more", "name"), [
+    (Retriable("no node could answer"), {}, keys.HOSTS),
+    (Fatal("not understood"), {}, keys.HOSTS),
+    (ConfigInvalid("the cluster refuses the credentials: no"), {"scylla__user": "u", "scylla__password": "p"}, keys.PASSWORD),
+    (ConfigInvalid("the cluster refuses the credentials: none given"), {}, keys.USER),
+    (ConfigInvalid("the trust store /x can't be read"), {"scylla__ssl__enabled": "true"}, keys.SSL),
+])
+async def test_who_is_to_blame_for_no_session(monkeypatch: pytest.MonkeyPatch, error: Exception, more: dict[str, str],
+                                             name: str) -> None:
+    async def acquire(_: Any) -> Any:
+        raise error
+    monkeypatch.setattr(CqlSession, "acquire", acquire)
+    (found,) = await checks.check_cluster(configured(**more))
+    assert found.name == name
+    assert str(error) in found.message
+
+
+async def test_the_right_to_read_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    lists = Lists()
+    lists.add_table(TABLE)
+    lists.add_vnodes(100, 2)
+    query = lists.query
+
+    async def refused(text: str, parameters: Any = (), **more: Any) -> Any:
+        if "_scylla_cdc_log" in text and "LIMIT 1" in text:
+            raise Fatal("the user may not do this")
+        return await query(text, parameters, **more)
+
+    async def acquire(_: Any) -> Any:
+        return lists
+    monkeypatch.setattr(CqlSession, "acquire", acquire)
+    monkeypatch.setattr(lists, "query", refused)
+    (found,) = await checks.check_cluster(configured())
+    assert found.name == keys.TABLES
+    assert 'GRANT SELECT ON "ks"."t_scylla_cdc_log"' in found.message
+    assert lists.released == 1
+
+
+async def test_a_cluster_without_lists_of_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    lists = Lists()
+    lists.add_table(TABLE)
+    query = lists.query
+
+    async def acquire(_: Any) -> Any:
+        return lists
+
+    async def answered(text: str, parameters: Any = (), **more: Any) -> Any:
+        return [{"cdc$stream_id": b""}] if "LIMIT 1" in text else await query(text, parameters, **more)
+    monkeypatch.setattr(CqlSession, "acquire", acquire)
+    monkeypatch.setattr(lists, "query", answered)
+    (found,) = await checks.check_cluster(configured())
+    assert "lists no streams for ks.t" in found.message
+
+
+@pytest.mark.parametrize(("options", "before", "after", "names"), [
+    (CdcOptions(), "none", "none", []), (CdcOptions(), "full", "full", [keys.BEFORE, keys.AFTER]),
+    (CdcOptions(preimage="true"), "full", "none", []), (CdcOptions(preimage="full"), "only-updated", "none", []),
+    (CdcOptions(postimage=True), "full", "only-updated", [keys.BEFORE]),
+])
+def test_images_that_are_wanted_must_be_on(options: CdcOptions, before: str, after: str, names: list[str]) -> None:
+    config = configured(cdc__output__format="advanced", cdc__include__before=before, cdc__include__after=after)
+    assert [each.name for each in checks.images(config, TABLE, options)] == names

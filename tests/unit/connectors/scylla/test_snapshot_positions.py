@@ -1,0 +1,183 @@
+"""Positions of snapshots: ranges of tokens, what is left for groups of a new generation; rows as they are read."""
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connectors.cql.types import CqlType
+from connectors.errors import Fatal
+from connectors.scylla.model import CdcOptions, Column, Generation, StreamGroup, TableId, TableVersion
+from connectors.scylla.positions import saved_windows, source_partition
+from connectors.scylla.snapshot import (
+    MAX_TOKEN,
+    MIN_TOKEN,
+    Pace,
+    SnapshotPosition,
+    Tokens,
+    Traces,
+    first_position,
+    from_offset,
+    is_snapshot,
+    partition_of,
+    positions_of,
+    remaining,
+    size,
+    subtract,
+    superseded,
+    to_offset,
+    unwrapped,
+)
+from connectors.scylla.snapshot_rows import RowPlan, after_row
+
+TABLE = TableId("ks", "t")
+small = st.integers(-6, 6)
+parts = st.lists(st.tuples(small, small).filter(lambda pair: pair[0] < pair[1]).map(lambda pair: Tokens(*pair)), max_size=4)
+cuts = st.lists(st.one_of(small, st.sampled_from([MIN_TOKEN + 1, MAX_TOKEN])), min_size=1, max_size=4, unique=True).map(sorted)
+
+
+def group(name: str, token_range: tuple[int, int], generation: int = 1) -> StreamGroup:
+    return StreamGroup(TABLE, Generation(generation), name, False, (bytes(16),), token_range)
+
+
+def tokens(ranges: list[Tokens] | tuple[Tokens, ...]) -> set[int]:
+    return {token for part in ranges for token in range(part.after + 1, part.upto + 1)}
+
+
+@given(parts, parts)
+def test_subtract_leaves_what_is_in_none_of_the_others(mine: list[Tokens], others: list[Tokens]) -> None:
+    assert tokens(subtract(mine, others)) == tokens(mine) - tokens(others)
+
+
+@given(cuts)
+def test_the_ranges_of_a_ring_cover_each_token_once(ends: list[int]) -> None:
+    ranges = [part for number, end in enumerate(ends) for part in unwrapped((ends[number - 1], end))]
+
+    assert size(ranges) == MAX_TOKEN - MIN_TOKEN
+    assert subtract([Tokens(MIN_TOKEN, MAX_TOKEN)], ranges) == ()
+
+
+@given(cuts, cuts, st.data())
+def test_groups_of_a_new_generation_go_on_with_what_is_left(old: list[int], new: list[int], data: st.DataObject) -> None:
+    saved = []
+    left: list[Tokens] = []
+    for number, end in enumerate(old):
+        each = group(str(number), (old[number - 1], end))
+        whole = unwrapped((old[number - 1], end))
+        done = data.draw(parts)
+        position = SnapshotPosition(whole, subtract(whole, done), "id")
+        left += position.left
+        saved.append((partition_of(each), position))
+    found = [first_position(group(str(number), (new[number - 1], end), 2), unwrapped((new[number - 1], end)), "id", saved)
+             for number, end in enumerate(new)]
+
+    assert size(subtract(left, [part for position in found for part in position.left])) == 0
+    assert sum(size(position.left) for position in found) == size(left)
+
+
+def test_a_token_under_way_goes_on_behind_the_row_that_was_sent() -> None:
+    whole = (Tokens(0, 100),)
+    position = SnapshotPosition(whole, whole, "id").sent(50, "abcd")
+
+    assert remaining([Tokens(-10, 70)], [position]) == (Tokens(-10, 0), Tokens(49, 70, "abcd"))
+    assert remaining([Tokens(60, 70)], [position]) == (Tokens(60, 70),)
+    assert position.again().left == (Tokens(49, 100),)
+    assert position.range_sent().finished
+
+
+@given(parts, st.sampled_from(["", "0123456789abcdef"]), st.sampled_from(["", "an-id"]))
+def test_offsets_survive_json(left: list[Tokens], row: str, table_id: str) -> None:
+    position = SnapshotPosition((Tokens(-6, 6),), tuple(part._replace(row=row) for part in left), table_id)
+
+    assert from_offset(json.loads(json.dumps(to_offset(position)))) == position
+
+
+@pytest.mark.parametrize("offset", [{}, {"token_range": "1:2"}, {"token_range": "2:1", "token_range_left": ""},
+                                    {"token_range": "1:2", "token_range_left": "x:2"},
+                                    {"token_range": "1:2:a:b", "token_range_left": ""}])
+def test_offsets_that_are_none(offset: dict[str, str]) -> None:
+    with pytest.raises(Fatal, match="snapshot"):
+        from_offset(offset)
+
+
+def test_partitions_of_snapshots_are_none_of_streams() -> None:
+    each = group("3", (0, 9))
+    offset = to_offset(SnapshotPosition((Tokens(0, 9),), ()))
+
+    assert is_snapshot(partition_of(each))
+    assert not is_snapshot(source_partition(each))
+    assert saved_windows([(partition_of(each), offset)]) == {}
+
+
+def test_a_table_made_again_is_read_again() -> None:
+    saved = [(partition_of(group("3", (0, 9))), to_offset(SnapshotPosition((Tokens(0, 9),), (), "old")))]
+
+    assert positions_of(TABLE, "new", saved) == []
+    assert len(positions_of(TABLE, "old", saved)) == 1
+    assert positions_of(TableId("ks", "other"), "old", saved) == []
+
+
+def test_positions_go_when_newer_ones_cover_them() -> None:
+    old = partition_of(group("0", (0, 10), 1)), SnapshotPosition((Tokens(0, 10),), ())
+    half = partition_of(group("0", (0, 5), 2)), SnapshotPosition((Tokens(0, 5),), ())
+    rest = partition_of(group("1", (5, 20), 2)), SnapshotPosition((Tokens(5, 20),), (Tokens(10, 20),))
+
+    assert superseded([old, half]) == []
+    assert superseded([old, half, rest]) == [old[0]]
+
+
+def test_traces_are_never_too_early() -> None:
+    traces = Traces(4)
+    times = {key: (key * 37) % 1000 for key in range(50)}
+    for key, us in times.items():
+        ticks = us * 10 + 0x01B21DD213814000
+        traces.add(key, (ticks & 0xFFFFFFFF).to_bytes(4) + (ticks >> 32 & 0xFFFF).to_bytes(2)
+                   + (0x1000 | ticks >> 48).to_bytes(2) + bytes(8))
+
+    assert all(traces.newest(key) >= us for key, us in times.items())
+    assert traces.newest(4000) <= 1000
+    traces.add_all(5000)
+    assert traces.newest(1) == 5000
+
+
+def test_pace() -> None:
+    pace = Pace(100)
+    pace.spent(50, 10.0)
+
+    assert pace.wait_s(10.0) == pytest.approx(0.5)
+    assert pace.wait_s(11.0) == 0
+    unlimited = Pace(0)
+    unlimited.spent(1000, 1.0)
+    assert unlimited.wait_s(1.0) == 0
+
+
+INT = CqlType("int")
+VERSION = TableVersion(TABLE, (
+    Column("p", INT, "partition_key", 0), Column('c"k', INT, "clustering", 0), Column("st", INT, "static"),
+    Column("a", INT, "regular"), Column("f", CqlType("set", (INT,), frozen=True), "regular"),
+    Column("m", CqlType("set", (INT,)), "regular")), CdcOptions(), "v")
+
+
+def test_the_query_asks_for_write_times_where_there_are_some() -> None:
+    assert RowPlan(VERSION).query == (
+        'SELECT token("p"), "p", "c""k", "st", "a", "f", "m", writetime("st"), writetime("a"), writetime("f") '
+        'FROM "ks"."t" WHERE token("p") > ? AND token("p") <= ?')
+
+
+def test_rows_of_a_page() -> None:
+    plan = RowPlan(VERSION)
+    rows = [(7, 1, 1, 5, 10, [1], None, 100, 200, 300), (7, 1, 2, 5, None, None, [9], 100, None, None),
+            (8, 2, None, 6, None, None, None, 250, None, None), (9, 3, 1, None, None, None, None, None, None, None)]
+    items = plan.items(rows)
+
+    assert [(item.token, item.static) for item in items] == [(7, True), (7, False), (7, False), (8, True), (9, False)]
+    assert [plan.keep(item, 250) for item in items] == [
+        ([1, None, 5, None, None, None], 100, 0), ([1, 1, None, 10, None, None], 200, 1),
+        ([1, 2, None, None, None, [9]], None, 0), None, ([3, 1, None, None, None, None], None, 0)]
+    assert plan.keep(items[1], 150) is None, "all of it is still to come"
+    assert [item.token for item in plan.items(rows[1:], items[1].digest)] == [7, 8, 9], "static cells once"
+    assert after_row(items, 7, items[1].digest) == items[2:]
+    assert after_row(items, 7, "gone") is None
+    assert len({item.digest for item in items}) == len(items)
