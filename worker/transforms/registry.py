@@ -14,6 +14,8 @@ from worker.transforms.mask_field import MaskField
 from worker.transforms.predicates import HasHeaderKey, RecordIsTombstone, TopicNameMatches
 from worker.transforms.regex_router import RegexRouter
 from worker.transforms.replace_field import ReplaceField
+from worker.transforms.scylla_extract_new_record_state import ScyllaExtractNewRecordState
+from worker.transforms.scylla_flatten_columns import ScyllaFlattenColumns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -24,7 +26,8 @@ PREDICATE_ENTRY_POINTS: Final = "millrace.predicates"
 
 #: The built-in transforms by their short names.
 TRANSFORMS: Final[Mapping[str, type[Transform]]] = MappingProxyType({
-    kind.__name__: kind for kind in (ExtractNewRecordState, Filter, InsertField, MaskField, RegexRouter, ReplaceField)})
+    kind.__name__: kind for kind in (ExtractNewRecordState, Filter, InsertField, MaskField, RegexRouter, ReplaceField,
+                                     ScyllaExtractNewRecordState, ScyllaFlattenColumns)})
 #: The built-in predicates by their short names.
 PREDICATES: Final[Mapping[str, type[Predicate]]] = MappingProxyType({
     kind.__name__: kind for kind in (HasHeaderKey, RecordIsTombstone, TopicNameMatches)})

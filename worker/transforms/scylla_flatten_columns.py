@@ -1,0 +1,84 @@
+"""ScyllaFlattenColumns: the columns in ``before`` and ``after`` of an event without their cells, all else as it is.
+
+Source: com.scylladb.cdc.debezium.connector.transforms.ScyllaFlattenColumns of the Java connector 2.0. Whatever struct has
+``value`` as its only field is taken for a cell, whatever its name.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from connectors.options import ConfigDef
+from connectors.schema import Field, Schema
+from worker.transforms.base import RecordFunction, SchemaCache, Transform, copy_record, is_struct, with_fields
+
+if TYPE_CHECKING:
+    from connectors.api import SourceRecord
+
+_IMAGES: Final = ("before", "after")
+_VALUE: Final = "value"
+
+#: The new schema, and how values get there.
+_Plan = tuple[Schema, Callable[[dict[str, Any]], dict[str, Any]]]
+
+
+class ScyllaFlattenColumns(Transform):
+    """Replaces cells by what they hold; null and unset columns become one."""
+
+    version: ClassVar[str] = "2.0.4"
+    aliases: ClassVar[tuple[str, ...]] = ("com.scylladb.cdc.debezium.connector.transforms.ScyllaFlattenColumns",)
+    config_def: ClassVar[ConfigDef] = ConfigDef()
+
+    def compile(self) -> RecordFunction:
+        """See ``Transform.compile``."""
+        plans: SchemaCache[_Plan | None] = SchemaCache(_plan)
+        find, add = plans.by_id.get, plans.add
+
+        def apply(record: SourceRecord) -> SourceRecord:
+            value = record.value
+            if value is None:
+                return record
+            schema = record.value_schema
+            plan = (find(id(schema)) or add(schema))[1]
+            if plan is None:
+                return record
+            result = copy_record(record)
+            result.value_schema = plan[0]
+            result.value = plan[1](value)
+            return result
+        return apply
+
+
+def _is_wrapped(schema: Schema) -> bool:
+    return is_struct(schema) and len(schema.fields) == 1 and schema.fields[0].name == _VALUE
+
+
+def _plan(schema: Schema | None) -> _Plan | None:
+    if schema is None or not is_struct(schema):
+        return None
+    images = [(field.name, [member.name for member in field.schema.fields if _is_wrapped(member.schema)])
+              for field in schema.fields if field.name in _IMAGES and is_struct(field.schema)]
+    new = with_fields(schema, [Field(field.name, _flat(field.schema) if field.name in _IMAGES and is_struct(field.schema)
+                                     else field.schema) for field in schema.fields])
+
+    def convert(value: dict[str, Any]) -> dict[str, Any]:
+        result = dict(value)
+        for name, cells in images:
+            image = value.get(name)
+            if image is not None:
+                flat = dict(image)
+                for cell in cells:
+                    held = image.get(cell)
+                    if held is not None:
+                        flat[cell] = held.get(_VALUE)
+                result[name] = flat
+        return result
+    return new, convert
+
+
+def _flat(schema: Schema) -> Schema:
+    """An image's schema without cells; it stays optional if it was, and has no default."""
+    fields = [Field(member.name, member.schema.fields[0].schema if _is_wrapped(member.schema) else member.schema)
+              for member in schema.fields]
+    return replace(with_fields(schema, fields), optional=schema.optional)
