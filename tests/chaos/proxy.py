@@ -40,6 +40,12 @@ class Proxy:
         """Carry bytes again, those held back first."""
         self._flowing.set()
 
+    def drop(self) -> None:
+        """Close all connections, in the middle of whatever they carry; new ones are let through."""
+        for each in list(self._sockets):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
         """Close everything."""
         self._stopped.set()

@@ -1,0 +1,173 @@
+"""The Scylla connector under faults: workers and servers are killed or hang, connections break, topologies change."""
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from compose.local.scylla.client import Emulation
+from compose.local.topics import read_topic
+from tests.chaos.cluster import PATIENCE, Cluster
+from tests.chaos.proxy import Proxy
+from tests.chaos.scylla_load import ScyllaLoad, changes, until_all_there, verify
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from compose.local.scylla.emulation import ScyllaEmulation
+
+CONVERTERS = {"key.converter": "org.apache.kafka.connect.json.JsonConverter", "key.converter.schemas.enable": "false"}
+
+
+class Scene:
+    """A table, a writer, a cluster of workers, and the connector between them."""
+
+    def __init__(self, folder: Path, bootstrap: str, node: ScyllaEmulation, *, exactly_once: bool, workers: int,
+                 tablets: bool = False, skew_ms: int = 0, address: str | None = None) -> None:
+        self.node, self.bootstrap, self.exactly_once = node, bootstrap, exactly_once
+        self.client = Emulation(node.address)
+        if not self.client.generations():
+            self.client.new_generation(vnodes=4, shards=2)
+        name = f"c{secrets.token_hex(4)}"
+        self.client.create_keyspace(name, tablets=tablets)
+        self.client.create_table(f"CREATE TABLE {name}.t (pk int, ck int, v text, n bigint, PRIMARY KEY (pk, ck)) "
+                                 "WITH cdc = {'enabled': true}")
+        self.load = ScyllaLoad(node.address, f"{name}.t", name, skew_ms=skew_ms)
+        self.cluster = Cluster(folder, bootstrap, f"scylla-{name}", exactly_once=exactly_once, properties=CONVERTERS)
+        self.cluster.start(workers)
+        self.cluster.running[0].create(name, {
+            "connector.class": "com.scylladb.cdc.debezium.connector.ScyllaConnector", "tasks.max": "3", "topic.prefix": name,
+            "scylla.cluster.ip.addresses": address or node.address, "scylla.table.names": self.load.table,
+            "scylla.window.min.ms": "200", "scylla.discovery.interval.ms": "500", "scylla.query.timeout.ms": "1500",
+            "scylla.query.options.fetch.size": "20", "worker.maximum.backoff": "500", "heartbeat.interval.ms": "500"})
+
+    def until_events(self, more: int) -> None:
+        """Wait until so many more changes have come."""
+        def count() -> int:
+            return len(changes(read_topic(self.bootstrap, self.load.topic)))
+
+        target = count() + more
+        self.cluster.until(lambda: count() >= target, f"no {more} more events came")
+
+    def finish(self) -> None:
+        """Stop writing, wait for what is missing, compare."""
+        self.load.stop()
+        until_all_there(self.load, self.bootstrap, lambda condition, what: self.cluster.until(condition, what, 2 * PATIENCE),
+                        exactly_once=self.exactly_once)
+        again = verify(self.load, self.bootstrap, self.client.base_rows(self.load.table), exactly_once=self.exactly_once)
+        print(f"{self.load.table}: {len(self.load.expected)} changes, {again} came again")
+
+    def close(self) -> None:
+        """Stop everything that is this scene's own."""
+        self.cluster.close()
+        self.client.drop_keyspace(self.load.prefix)
+        self.client.close()
+
+
+@pytest.fixture
+def scene(tmp_path: Path, bootstrap: str, scylla_node: ScyllaEmulation) -> Iterator[Callable[..., Scene]]:
+    """Makes the scene of a test."""
+    made: list[Scene] = []
+
+    def make(*, exactly_once: bool = True, workers: int = 1, tablets: bool = False, skew_ms: int = 0,
+             address: str | None = None) -> Scene:
+        scene = Scene(tmp_path, bootstrap, scylla_node, exactly_once=exactly_once, workers=workers, tablets=tablets,
+                      skew_ms=skew_ms, address=address)
+        made.append(scene)
+        return scene
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.mark.parametrize("exactly_once", [False, True], ids=["at-least-once", "exactly-once"])
+def test_workers_are_killed(scene: Callable[..., Scene], exactly_once: bool) -> None:
+    stage = scene(exactly_once=exactly_once, workers=2)
+    stage.load.start()
+    stage.until_events(100)
+    for victim in list(stage.cluster.workers):
+        victim.kill()
+        stage.until_events(1)
+        stage.cluster.repair()
+        stage.until_events(100)
+    stage.finish()
+
+
+def test_task_hosts_are_killed_while_generations_change(scene: Callable[..., Scene]) -> None:
+    stage = scene()
+    stage.load.start()
+    for vnodes in (1, 3, 5):
+        stage.until_events(60)
+        stage.client.new_generation(vnodes=vnodes, shards=2)
+        for host in stage.cluster.running[0].hosts():
+            os.kill(host, signal.SIGKILL)
+    stage.until_events(60)
+    stage.finish()
+
+
+def test_tablets_split_while_a_worker_is_killed(scene: Callable[..., Scene]) -> None:
+    stage = scene(tablets=True, workers=2)
+    stage.load.start()
+    for tablets in (8, 2):
+        stage.until_events(60)
+        stage.client.split_tablets(stage.load.table, tablets)
+        stage.cluster.running[0].kill()
+        stage.cluster.repair()
+    stage.until_events(60)
+    stage.finish()
+
+
+def test_scylla_is_killed_and_comes_back(scene: Callable[..., Scene], scylla_node: ScyllaEmulation) -> None:
+    stage = scene()
+    stage.load.start()
+    stage.until_events(100)
+    stage.load.stop()  # the writer can't go on; what it wrote is partly unread
+    scylla_node.kill()
+    stage.cluster.until(lambda: sum(stage.cluster.numbers(stage.cluster.running[0], "scylla_query_errors_total")) > 0
+                        or not scylla_node.running, "the connector did not notice")
+    scylla_node.start()
+    stage.load.start()
+    stage.until_events(100)
+    stage.finish()
+
+
+def test_scylla_hangs(scene: Callable[..., Scene], scylla_node: ScyllaEmulation) -> None:
+    """Queries time out; what was asked is asked again, and nothing is passed over."""
+    stage = scene()
+    stage.load.start()
+    for _ in range(2):
+        stage.until_events(60)
+        scylla_node.pause()
+        try:
+            time.sleep(4)  # the fault itself: longer than scylla.query.timeout.ms
+        finally:
+            scylla_node.resume()
+    stage.until_events(60)
+    stage.finish()
+
+
+def test_connections_break_in_the_middle_of_pages(scene: Callable[..., Scene], scylla_node: ScyllaEmulation) -> None:
+    proxy = Proxy(int(scylla_node.address.rpartition(":")[2]))
+    try:
+        stage = scene(address=f"127.0.0.1:{proxy.port}")
+        stage.load.start()
+        for _ in range(12):
+            stage.until_events(15)
+            proxy.drop()
+        stage.finish()
+    finally:
+        proxy.close()
+
+
+def test_clocks_of_writers_differ(scene: Callable[..., Scene]) -> None:
+    """Timestamps up to a second off, to both sides: within the confidence window, so nothing is missed."""
+    stage = scene(skew_ms=1000)
+    stage.load.start()
+    stage.until_events(600)
+    stage.finish()

@@ -1,0 +1,267 @@
+"""Random writes through the emulation, read with random windows, stops, crashes and new generations.
+
+What must hold: the partition updates fold to the base table; in per-row form each change comes exactly once and in order, with
+pre and post images that belong to it. Each example uses a table of its own in the shared emulation, and the connector runs in
+this process.
+"""
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import secrets
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from compose.local.scylla.writes import Append, Delete, DeleteRange, Insert, Prepend, Remove, SetAt, Update
+from connectors.formats.partition_update_codec import decode
+from connectors.scylla.connector import ScyllaConnector
+from connectors.scylla.model import TableId
+from connectors.testing.contexts import SavedOffsets
+from connectors.testing.driver import Run
+from tests.support.partition_merge import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from compose.local.scylla.client import Emulation
+    from compose.local.scylla.writes import Write
+    from connectors.api import SourceRecord
+
+COLUMNS = ("pk int, ck int, v text, n bigint, st text static, m map<text, int>, l list<int>, s set<text>, u frozen<pair>, "
+           "PRIMARY KEY (pk, ck)")
+#: Seeds do not shrink to anything simpler.
+_LIMITS = settings(max_examples=int(os.environ.get("MILLRACE_EXAMPLES", "6")), deadline=None,
+                   suppress_health_check=list(HealthCheck), phases=[Phase.explicit, Phase.generate])
+
+
+def random_write(chance: random.Random, table: str) -> Write:
+    """One write of any kind to one of a few rows."""
+    pk, ck = chance.randrange(4), chance.randrange(4)
+    key, letter = {"pk": pk, "ck": ck}, chance.choice("abc")
+    kind = chance.randrange(14)
+    if kind <= 2:
+        values: dict[str, Any] = {"v": chance.choice([None, "x", "y", ""]), "n": chance.randrange(100)}
+        if chance.random() < 0.4:
+            values |= {"m": {letter: 1, "z": 2}, "l": [1, 2, 3], "s": {letter, "q"}, "u": {"a": 1, "b": letter}}
+        return Insert(table, {**key, **values})
+    simple: list[Write] = [
+        Update(table, key, {"v": chance.choice(["u1", "u2", None])}),
+        Update(table, {"pk": pk}, {"st": chance.choice(["s1", None])}),
+        Update(table, key, {"m": Append({letter: chance.randrange(9)}), "s": Append({letter})}),
+        Update(table, key, {"m": Remove({letter}), "s": Remove({letter})}),
+        Update(table, key, {"l": chance.choice([Append([7]), Prepend([8]), [4, 5]])}),
+        Update(table, key, {"m": SetAt(letter, 5), "n": 1}),
+        Update(table, key, {"m": None, "s": {"only"}}),
+        Delete(table, key),
+        Delete(table, key, columns=("n", "m")),
+        Delete(table, {"pk": pk}),
+        DeleteRange(table, {"pk": pk}, lower=ck, upper=ck + 1, lower_inclusive=chance.random() < 0.5,
+                    upper_inclusive=chance.random() < 0.5),
+    ]
+    return simple[kind - 3]
+
+
+class History:
+    """A table, what is written to it, and what the connector makes of it over its restarts."""
+
+    def __init__(self, client: Emulation, keyspace: str, seed: int, **options: str) -> None:
+        self.client = client
+        self.chance = random.Random(seed)
+        self.full = f"{keyspace}.t{secrets.token_hex(4)}"
+        self.offsets = SavedOffsets()
+        self.records: list[SourceRecord] = []
+        self.written: Counter[tuple[str, int]] = Counter()
+        self.config = {
+            "topic.prefix": "h", "scylla.cluster.ip.addresses": client.address, "scylla.table.names": self.full,
+            "scylla.confidence.window.size": "0", "scylla.window.min.ms": str(self.chance.choice([20, 100, 700])),
+            "scylla.query.options.fetch.size": str(self.chance.choice([1, 2, 3, 7, 500])),
+            "scylla.streams.per.query": str(self.chance.choice([1, 3, 32])),
+            "max.batch.size": str(self.chance.choice([1, 3, 2048])),
+            # The shared server has had many generations.
+            "scylla.initial.lookback.ms": "15000",
+            "scylla.discovery.interval.ms": "100", "heartbeat.interval.ms": "50", **options}
+
+    def create(self, images: bool) -> None:
+        """Make the table; its streams are those of the newest generation."""
+        keyspace = self.full.partition(".")[0]
+        self.client.create_type(f"CREATE TYPE IF NOT EXISTS {keyspace}.pair (a int, b text)")
+        cdc = "{'enabled': true, 'preimage': true, 'postimage': true}" if images else "{'enabled': true}"
+        self.client.create_table(f"CREATE TABLE {self.full} ({COLUMNS}) WITH cdc = {cdc}")
+
+    def write(self, count: int) -> None:
+        """Some statements and batches."""
+        for _ in range(count):
+            writes = [random_write(self.chance, self.full) for _ in range(self.chance.choice([1, 1, 1, 2, 4]))]
+            for logged in self.client.apply(*writes).logged:
+                self.written[logged.stream.hex(), len(logged.rows)] += 1
+
+    def change_topology(self) -> None:
+        """A new generation, or another number of tablets."""
+        if self.client.table(self.full).tablets:
+            self.client.split_tablets(self.full, self.chance.choice([1, 2, 4, 8]))
+        else:
+            self.client.new_generation(vnodes=self.chance.choice([1, 3, 4]), shards=self.chance.choice([1, 2]))
+
+    async def read(self, done: Callable[[], bool], *, tasks: int) -> None:
+        """One incarnation: until ``done``, or a stop at a random moment (a crash: a batch under way is thrown away)."""
+        stop_after = self.chance.choice([0, 1, 2, 5, 10_000])
+        run = Run(ScyllaConnector, self.config, offsets=self.offsets, max_tasks=tasks)
+        async with run:
+            taken = 0
+            while not done() and taken < stop_after:
+                found = await run.take(0.5)
+                if found is None:
+                    if stop_after < 10_000:
+                        break
+                    continue
+                taken += bool(found[1].records)
+                assert not found[1].bad, found[1].bad
+                self.records += found[1].records
+
+    async def go(self, rounds: int, done: Callable[[], bool], between: Callable[[], Any]) -> None:
+        """Write and read in turns, then read what is left."""
+        for _ in range(rounds):
+            await asyncio.to_thread(self.write, self.chance.randrange(1, 12))
+            if self.chance.random() < 0.5:
+                await asyncio.to_thread(between)
+            await self.read(done=lambda: False, tasks=self.chance.choice([1, 2, 5]))
+        async with asyncio.timeout(90):
+            while not done():
+                await self.read(done, tasks=self.chance.choice([1, 3]))
+
+
+def contents(updates: Table) -> dict[tuple[Any, Any], dict[str, Any]]:
+    """Rows by key, as the base table is shown."""
+    found = {}
+    for name, (static, rows) in updates.contents().items():
+        (pk,) = updates.partitions[name].key
+        for row in rows:
+            found[pk, row["ck"]] = {"pk": pk, **static, **row}
+    return found
+
+
+@pytest.mark.parametrize("tablets", [False, True], ids=["vnodes", "tablets"])
+def test_partition_updates_fold_to_the_base_table(scylla: Emulation, scylla_keyspace: Callable[..., str],
+                                                  tablets: bool) -> None:
+    keyspace = scylla_keyspace(tablets=tablets)
+    if scylla.emulated and not scylla.generations():
+        scylla.new_generation()
+
+    @given(seed=st.integers(0, 2**32))
+    @_LIMITS
+    def check(seed: int) -> None:
+        history = History(scylla, keyspace, seed, **{"output.format": "partition-update"})
+        history.create(images=history.chance.random() < 0.3)
+        asyncio.run(folded(history))
+        assert_folds(history)
+
+    check()
+
+
+async def folded(history: History) -> None:
+    def complete() -> bool:
+        seen = {position(record) for record in history.records}
+        return len(seen) >= sum(history.written.values())
+
+    await history.go(3, complete, history.change_topology)
+
+
+def position(record: SourceRecord) -> tuple[str, str]:
+    """Stream and time of the change that a record is of."""
+    return record.source_offset["change_id_stream_id"], record.source_offset["change_id_time"]
+
+
+def assert_folds(history: History) -> None:
+    """The fold is the base table, and no update came twice."""
+    twice = [where for where, count in Counter(position(record) for record in history.records).items() if count > 1]
+    assert not twice, f"came twice: {twice}"
+    keyspace, _, name = history.full.partition(".")
+    table = Table(version_columns(history.client, TableId(keyspace, name)))
+    for record in history.records:
+        assert record.value_schema is not None
+        table.apply(decode(record.value, record.value_schema))
+    base = {(row["pk"], row["ck"]): row for row in history.client.base_rows(history.full) if row["ck"] is not None}
+    assert simplified(contents(table)) == simplified(base)
+
+
+def simplified(rows: Mapping[tuple[Any, Any], Mapping[str, Any]]) -> dict[tuple[Any, Any], dict[str, Any]]:
+    """Without nulls and empty collections, which a table does not tell apart; maps and sets in one form."""
+    return {key: {name: plain(name, value) for name, value in row.items() if value not in (None, [])}
+            for key, row in rows.items()}
+
+
+def plain(name: str, value: Any) -> Any:
+    """Maps as dicts by the key's ``repr``, sets sorted."""
+    if name == "m" and isinstance(value, list):
+        return {repr(entry["key"]): entry["value"] for entry in value}
+    return sorted(value) if name == "s" else value
+
+
+def version_columns(client: Emulation, table: TableId) -> Any:
+    """The table's columns as the merge wants them."""
+    return client.table(str(table)).columns
+
+
+@pytest.mark.parametrize("tablets", [False, True], ids=["vnodes", "tablets"])
+def test_every_change_comes_once_with_its_own_images(scylla: Emulation, scylla_keyspace: Callable[..., str],
+                                                     tablets: bool) -> None:
+    keyspace = scylla_keyspace(tablets=tablets)
+    if scylla.emulated and not scylla.generations():
+        scylla.new_generation()
+
+    @given(seed=st.integers(0, 2**32))
+    @_LIMITS
+    def check(seed: int) -> None:
+        history = History(scylla, keyspace, seed, **{
+            "cdc.output.format": "advanced", "cdc.include.before": "full", "cdc.include.after": "full",
+            "scylla.deletes.mode": "events", "tombstones.on.delete": "false"})
+        history.create(images=True)
+        expected: list[tuple[str, str, int]] = []
+        apply = history.client.apply
+
+        def recording(*writes: Write) -> Any:
+            applied = apply(*writes)
+            for logged in applied.logged:
+                stream, time = f"0x{logged.stream.hex()}", logged.time.hex()
+                # Deltas and deletes become events; of a range delete the row of its end gives it.
+                expected.extend((stream, time, int.from_bytes(row["cdc$batch_seq_no"], "big")) for row in logged.rows
+                                if row["cdc$operation"][0] not in {0, 5, 6, 9})
+            return applied
+
+        def write(count: int) -> None:
+            for _ in range(count):
+                recording(*[random_write(history.chance, history.full) for _ in range(history.chance.choice([1, 1, 2, 4]))])
+
+        history.write = write  # type: ignore[method-assign]
+        asyncio.run(history.go(3, lambda: len(history.records) >= len(expected), history.change_topology))
+        got = [(record.source_offset["change_id_stream_id"], record.source_offset["change_id_time"].replace("-", ""),
+                int(record.source_offset["batch_seq_no"])) for record in history.records]
+        assert Counter(got) == Counter(expected)
+        assert_images_chain(history.records)
+
+    check()
+
+
+def assert_images_chain(records: list[SourceRecord]) -> None:
+    """For each row in the order of write times: what a change found is what the one before it left."""
+    left: dict[tuple[Any, Any], Any] = {}
+    known: set[tuple[Any, Any]] = set()
+    for record in sorted(records, key=lambda each: each.value["source"]["ts_us"]):
+        value, key = record.value, (record.key.get("pk"), record.key.get("ck"))
+        if key[1] is None:  # static rows and deletes of many rows: what they leave behind is not followed
+            known.clear()
+            continue
+        if key in known and value["before"] is not None:
+            assert simple(value["before"]) == simple(left[key]), (key, value["before"], left[key])
+        left[key] = value["after"]
+        known.add(key)
+
+
+def simple(row: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Regular columns that hold something."""
+    return {name: value for name, value in (row or {}).items() if value not in (None, []) and name != "st"}
