@@ -34,7 +34,7 @@ class ScyllaConnector(SourceConnector):
     version = version("millrace")
     config_def = CONFIG
     task_class = ScyllaTask
-    aliases = ("com.scylladb.cdc.debezium.connector.ScyllaConnector",)
+    aliases = ("com.scylladb.cdc.debezium.connector.ScyllaConnector", "connectors.scylla.ScyllaConnector")
     metrics = METRICS
 
     def __init__(self, context: ConnectorContext) -> None:

@@ -34,24 +34,11 @@ _MEMORY: Final = 12 * 1024 * 1024
 _GRACE: Final = 0.2
 
 
-#: Members of a Debezium envelope that tell when the connector made it, and so differ when it is made again.
-_PROCESSING_TIMES: Final = frozenset({"ts_ms", "ts_us", "ts_ns"})
-
-
-def identity(record: SourceRecord) -> str:
-    """All of a record but when it was made, to compare it with another."""
-    value, schema = record.value, record.value_schema
-    if isinstance(value, dict) and schema is not None and (schema.name or "").endswith(".Envelope"):
-        value = {name: member for name, member in value.items() if name not in _PROCESSING_TIMES}
-    return repr((position_key(record.source_partition), position_key(record.source_offset), record.topic, record.partition,
-                 record.key, value, [(header.key, header.value) for header in record.headers]))
-
-
-def by_partition(records: Iterable[SourceRecord]) -> dict[str, list[str]]:
-    """Identities in order, for each source partition: between partitions there is no order."""
+def by_sequence(records: Iterable[SourceRecord], harness: Harness) -> dict[str, list[str]]:
+    """Identities in order, for each sequence of the source: between sequences there is no order."""
     result: dict[str, list[str]] = defaultdict(list)
     for record in records:
-        result[position_key(record.source_partition)].append(identity(record))
+        result[harness.sequence(record)].append(harness.identity(record))
     return result
 
 
@@ -70,11 +57,13 @@ async def _history(run: Run, count: int, limit: float) -> list[tuple[SourceRecor
     return history
 
 
-def _same_continuation(got: Sequence[SourceRecord], wanted: Sequence[SourceRecord], bound: int, where: str) -> None:
-    """Each source partition's records must go on as ``wanted``, after at most ``bound`` repetitions in all."""
+def _same_continuation(got: Sequence[SourceRecord], wanted: Sequence[SourceRecord], harness: Harness, bound: int,
+                       where: str) -> None:
+    """Each sequence's records must go on as ``wanted``, after at most ``bound`` repetitions in all."""
     repeated = 0
-    for partition, mine in by_partition(got).items():
-        theirs = by_partition(wanted).get(partition, [])
+    expected = by_sequence(wanted, harness)
+    for partition, mine in by_sequence(got, harness).items():
+        theirs = expected.get(partition, [])
         if not theirs:
             continue
         start = mine.index(theirs[0]) if theirs[0] in mine else 0
@@ -91,7 +80,7 @@ async def reads_everything_in_order(connector: Source, harness: Harness) -> None
         for _ in range(3):
             await harness.add(5)
             records += await run.read(5, harness.timeout)
-    identities = list(map(identity, records))
+    identities = list(map(harness.identity, records))
     assert len(set(identities)) == len(identities), f"records came twice: {identities}"
     errors = [line for level, line in run.log.lines if level >= logging.ERROR]
     assert not errors, f"errors are logged although nothing is wrong: {errors}"
@@ -109,9 +98,9 @@ async def resumes_from_every_offset(connector: Source, harness: Harness) -> None
         following = log[number + 1:]
         async with Run(connector, config, offsets=saved.copy(), max_tasks=harness.max_tasks) as run:
             got = await run.read(len(following) + 1, harness.timeout)
-        _same_continuation(got, following, harness.duplicate_bound, f"resumed after record {number}")
-        known = set(map(identity, log))
-        log += [record for record in got if identity(record) not in known]
+        _same_continuation(got, following, harness, harness.duplicate_bound, f"resumed after record {number}")
+        known = set(map(harness.identity, log))
+        log += [record for record in got if harness.identity(record) not in known]
         assert len(log) > len(following) + number + 1, f"resumed after record {number}: the record written then did not come"
 
 
@@ -128,11 +117,11 @@ async def a_crash_repeats_only_what_was_not_committed(connector: Source, harness
     await harness.add(1)
     async with Run(connector, config, offsets=saved, max_tasks=harness.max_tasks) as run:
         again = await run.read(len(produced) - committed + 1, harness.timeout)
-    twice = set(map(identity, produced)) & set(map(identity, again))
-    uncommitted = set(map(identity, produced[committed:]))
+    twice = set(map(harness.identity, produced)) & set(map(harness.identity, again))
+    uncommitted = set(map(harness.identity, produced[committed:]))
     assert len(twice - uncommitted) <= harness.duplicate_bound, f"came again although committed: {twice - uncommitted}"
-    assert uncommitted <= twice or len(by_partition(again)) > 1, f"lost: {uncommitted - twice}"
-    _same_continuation(again, produced[committed:], harness.duplicate_bound, "after the crash")
+    assert uncommitted <= twice or len(by_sequence(again, harness)) > 1, f"lost: {uncommitted - twice}"
+    _same_continuation(again, produced[committed:], harness, harness.duplicate_bound, "after the crash")
 
 
 async def stops_and_goes_on_after_any_batch(connector: Source, harness: Harness) -> None:
@@ -143,16 +132,16 @@ async def stops_and_goes_on_after_any_batch(connector: Source, harness: Harness)
     for _ in range(4):
         await harness.add(3)
         async with Run(connector, config, offsets=offsets, max_tasks=harness.max_tasks) as run:
-            seen += map(identity, await run.read(1, harness.timeout))
+            seen += map(harness.identity, await run.read(1, harness.timeout))
     wanted = 12
     while len(seen) < wanted:
         async with Run(connector, config, offsets=offsets, max_tasks=harness.max_tasks) as run:
-            seen += map(identity, await run.read(1, harness.timeout))
+            seen += map(harness.identity, await run.read(1, harness.timeout))
     repeated = len(seen) - len(set(seen))
     assert repeated <= 4 * harness.duplicate_bound, f"{repeated} records came twice: {seen}"
     await harness.add(1)
     async with Run(connector, config, offsets=offsets, max_tasks=harness.max_tasks) as run:
-        (first, *_) = map(identity, await run.read(1, harness.timeout))
+        (first, *_) = map(harness.identity, await run.read(1, harness.timeout))
     assert first not in seen or harness.duplicate_bound, f"{first} came again"
 
 
@@ -199,7 +188,7 @@ async def reports_bad_input(connector: Source, harness: Harness) -> None:
             again = [item for item in taken[1].bad
                      if (position_key(item.source_partition), position_key(item.source_offset)) in known]
             assert not again, f"the bad record came again after a restart: {again}"
-    assert not set(map(identity, got)) & set(map(identity, records)) or harness.duplicate_bound
+    assert not set(map(harness.identity, got)) & set(map(harness.identity, records)) or harness.duplicate_bound
 
 
 async def survives_a_schema_change(connector: Source, harness: Harness) -> None:
@@ -217,13 +206,13 @@ async def survives_an_outage_of_its_source(connector: Source, harness: Harness) 
     """A source that is away for a while is no reason to fail, nor are its records bad."""
     async with Run(connector, harness.config(), max_tasks=harness.max_tasks) as run:
         await harness.add(3)
-        seen = list(map(identity, await run.read(3, harness.timeout)))
+        seen = list(map(harness.identity, await run.read(3, harness.timeout)))
         async with harness.outage():
             taken = await run.take(_GRACE)
             assert taken is None or not taken[1].bad, f"an outage is reported as bad records: {taken}"
         await harness.add(3)
         after = await run.read(3, harness.timeout)
-    assert not set(seen) & set(map(identity, after)) or harness.duplicate_bound, "records came again after the outage"
+    assert not set(seen) & set(map(harness.identity, after)) or harness.duplicate_bound, "records came again after the outage"
 
 
 async def checks_altered_offsets(connector: Source, harness: Harness) -> None:
@@ -248,7 +237,7 @@ async def checks_altered_offsets(connector: Source, harness: Harness) -> None:
     if harness.replayable:
         async with Run(connector, raw, max_tasks=harness.max_tasks) as run:
             again = await run.read(5, harness.timeout)
-        _same_continuation(again, first, 0, "started over after a reset")
+        _same_continuation(again, first, harness, 0, "started over after a reset")
 
 
 async def keeps_secrets(connector: Source, harness: Harness) -> None:
@@ -341,7 +330,7 @@ async def splits_its_work(connector: Source, harness: Harness) -> None:
         async with Run(connector, config, max_tasks=most) as run:
             first = await run.connector.task_configs(most)
             assert first == await run.connector.task_configs(most), "task_configs gives other tasks when it is asked again"
-            seen = list(map(identity, await run.read(10, harness.timeout)))
+            seen = list(map(harness.identity, await run.read(10, harness.timeout)))
             assert len(set(seen)) == len(seen), f"with {most} tasks records came twice: {seen}"
 
 
@@ -372,7 +361,7 @@ async def marks_transactions(connector: Source, harness: Harness) -> None:
         await harness.add(1)
         async with Run(connector, raw, offsets=offsets, max_tasks=1, boundary="connector") as run:
             again = await run.read(1, harness.timeout)
-        assert not set(map(identity, again)) & set(map(identity, committed)), "committed records came again"
+        assert not set(map(harness.identity, again)) & set(map(harness.identity, committed)), "committed records came again"
 
 
 async def says_what_it_guarantees(connector: Source, harness: Harness) -> None:

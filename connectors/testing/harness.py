@@ -4,10 +4,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
+from connectors.testing.contexts import position_key
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
+
+    from connectors.api import SourceRecord
 
 
 class Unsupported(Exception):
@@ -63,6 +67,15 @@ class Harness(ABC):
     def outage(self) -> AbstractAsyncContextManager[None]:
         """While it is entered the source can't be reached; nothing is lost in it."""
         raise Unsupported
+
+    def identity(self, record: SourceRecord) -> str:
+        """All of a record that is the same whenever it is read, as text; different for different records."""
+        return repr((position_key(record.source_partition), position_key(record.source_offset), record.topic, record.partition,
+                     record.key, record.value, [(header.key, header.value) for header in record.headers]))
+
+    def sequence(self, record: SourceRecord) -> str:
+        """Names what a record is in order with: records of equal sequence come in the same order whenever they are read."""
+        return position_key(record.source_partition)
 
     def secrets(self) -> Mapping[str, str]:
         """Properties whose values are secret, beside those declared PASSWORD; with values that occur nowhere else."""

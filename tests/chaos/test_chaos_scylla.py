@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from compose.local.scylla.client import Emulation
+from compose.local.scylla.client import Emulation, now_us
 from compose.local.topics import read_topic
 from tests.chaos.cluster import PATIENCE, Cluster
 from tests.chaos.proxy import Proxy
@@ -20,8 +20,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from compose.local.scylla.emulation import ScyllaEmulation
+    from tests.chaos.conftest import ProxiedKafka
 
 CONVERTERS = {"key.converter": "org.apache.kafka.connect.json.JsonConverter", "key.converter.schemas.enable": "false"}
+
+
+def soon_ms() -> int:
+    """When a new generation begins: announced ahead, as Scylla does, so that every writer knows it in time."""
+    return now_us() // 1000 + 1500
 
 
 class Scene:
@@ -70,13 +76,13 @@ class Scene:
 
 
 @pytest.fixture
-def scene(tmp_path: Path, bootstrap: str, scylla_node: ScyllaEmulation) -> Iterator[Callable[..., Scene]]:
+def scene(tmp_path: Path, broker: ProxiedKafka, scylla_node: ScyllaEmulation) -> Iterator[Callable[..., Scene]]:
     """Makes the scene of a test."""
     made: list[Scene] = []
 
     def make(*, exactly_once: bool = True, workers: int = 1, tablets: bool = False, skew_ms: int = 0,
              address: str | None = None) -> Scene:
-        scene = Scene(tmp_path, bootstrap, scylla_node, exactly_once=exactly_once, workers=workers, tablets=tablets,
+        scene = Scene(tmp_path, broker.bootstrap, scylla_node, exactly_once=exactly_once, workers=workers, tablets=tablets,
                       skew_ms=skew_ms, address=address)
         made.append(scene)
         return scene
@@ -104,7 +110,7 @@ def test_task_hosts_are_killed_while_generations_change(scene: Callable[..., Sce
     stage.load.start()
     for vnodes in (1, 3, 5):
         stage.until_events(60)
-        stage.client.new_generation(vnodes=vnodes, shards=2)
+        stage.client.new_generation(vnodes=vnodes, shards=2, start_ms=soon_ms())
         for host in stage.cluster.running[0].hosts():
             os.kill(host, signal.SIGKILL)
     stage.until_events(60)
@@ -116,7 +122,7 @@ def test_tablets_split_while_a_worker_is_killed(scene: Callable[..., Scene]) -> 
     stage.load.start()
     for tablets in (8, 2):
         stage.until_events(60)
-        stage.client.split_tablets(stage.load.table, tablets)
+        stage.client.split_tablets(stage.load.table, tablets, start_ms=soon_ms())
         stage.cluster.running[0].kill()
         stage.cluster.repair()
     stage.until_events(60)

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from connectors.scylla.events.changes import Change, Joined
     from connectors.scylla.events.contract import EventSettings
 
+#: Read once: it is in a file.
+VERSION: Final = version_of("millrace")
+
 #: Time of processing in ms, us, ns.
 _Clock = tuple[int, int, int]
 
@@ -66,7 +69,7 @@ class DebeziumBuilder:
         self.skipped: Counter[str] = Counter()
         self._shape = shape_of(version)
         self.schemas = schemas_of(version, self._shape, settings)
-        constants = {"version": version_of("millrace"), "name": settings.topic_prefix, "keyspace": version.id.keyspace,
+        constants = {"version": VERSION, "name": settings.topic_prefix, "keyspace": version.id.keyspace,
                      "table": version.id.table}
         advanced = settings.output_format == "advanced"
         self._before = settings.include_before != "none" if advanced else settings.preimages

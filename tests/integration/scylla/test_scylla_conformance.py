@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
+    from connectors.api import SourceRecord
+
 
 class Vnodes(Harness):
     """One table of a keyspace of its own; writes are made in threads."""
@@ -47,6 +49,7 @@ class Vnodes(Harness):
         self.proxy = Proxy(int(self.address.rpartition(":")[2]))
         self.client.create_keyspace(self.keyspace, tablets=self.tablets)
         self.client.create_table(f"CREATE TABLE {self.table} (pk int PRIMARY KEY, v text) WITH cdc = {{'enabled': true}}")
+        self.begun_us = now_us()  # tablets' first generation begins with the table
 
     async def stop(self) -> None:
         await asyncio.to_thread(self._stop)
@@ -70,7 +73,7 @@ class Vnodes(Harness):
 
     def _add(self, count: int) -> None:
         if count >= self.flood:
-            fill(self.client, self.table, count, payload=100)
+            fill(self.client, self.table, count, payload=100, start_us=self.begun_us)
             return
         for _ in range(count):
             self.written += 1
@@ -100,6 +103,15 @@ class Vnodes(Harness):
         self.proxy.cut()
         yield
         self.proxy.heal()
+
+    def identity(self, record: SourceRecord) -> str:
+        """The envelope tells when it was made, and offsets hold the window in which the record was read."""
+        value = {name: member for name, member in record.value.items() if name not in {"ts_ms", "ts_us", "ts_ns"}}
+        return repr((record.source_partition["vnode_id"], record.topic, record.key, value))
+
+    def sequence(self, record: SourceRecord) -> str:
+        """Streams are in order, and not with each other."""
+        return str(record.source_offset["change_id_stream_id"])
 
     def wrong_config(self) -> Mapping[str, str]:
         return {**self.config(), "scylla.table.names": f"{self.keyspace}.nothing"}

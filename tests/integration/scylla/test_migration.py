@@ -1,0 +1,77 @@
+"""From the Java connector to Millrace, step by step as docs/connectors/scylla.md says, with offsets in the Java form."""
+from __future__ import annotations
+
+import json
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from compose.local.scylla.writes import Insert
+from compose.local.service import wait_until
+from compose.local.topics import read_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from compose.local.scylla.client import Emulation
+    from compose.local.worker import MillraceWorker
+
+_EPOCH = 0x01B21DD213814000
+
+
+def bound(time_ms: int, low_bits: int) -> str:
+    """A time uuid with given low bits, as the Java library makes the bounds of its windows."""
+    ticks = time_ms * 10_000 + _EPOCH
+    return str(uuid.UUID(int=(ticks & 0xFFFFFFFF) << 96 | (ticks >> 32 & 0xFFFF) << 80 | (ticks >> 48 & 0xFFF | 0x1000) << 64
+                         | low_bits))
+
+
+def test_java_offsets_are_taken_over(scylla: Emulation, scylla_keyspace: Callable[..., str],
+                                     millrace: Callable[..., MillraceWorker], bootstrap: str) -> None:
+    start_ms = scylla.new_generation(vnodes=4, shards=1)
+    keyspace = scylla_keyspace()
+    table = f"{keyspace}.orders"
+    scylla.create_table(f"CREATE TABLE {table} (id int PRIMARY KEY, v text) WITH cdc = {{'enabled': true}}")
+    changes: dict[str, list[tuple[uuid.UUID, bytes, int]]] = {}
+    for number in range(40):
+        (logged,) = scylla.apply(Insert(table, {"id": number, "v": "x"})).logged
+        vnode = str(int.from_bytes(logged.stream[8:], "big") >> 4 & 0x3FFFFF)
+        changes.setdefault(vnode, []).append((uuid.UUID(bytes=logged.time), logged.stream, number))
+    # Where the Java connector stopped: behind the middle change of each vnode, in the window that holds all of them.
+    offsets, expected = [], set[int]()
+    for vnode, made in changes.items():
+        time, stream, _ = made[len(made) // 2]
+        offsets.append({
+            "partition": {"keyspace_name": keyspace, "table_name": "orders", "vnode_id": vnode,
+                          "generation_start": str(start_ms)},
+            "offset": {"window_start": bound(start_ms, 0x8080808080808080), "change_id_stream_id": f"0x{stream.hex()}",
+                       "window_end": bound(start_ms + 29_999, 0x7F7F7F7F7F7F7F7F), "change_id_time": str(time)}})
+        # It may have stopped in the middle of the change, so that one comes again.
+        expected |= {number for _, _, number in made[len(made) // 2:]}
+    config = {  # an existing configuration of the Java connector, as it is
+        "connector.class": "com.scylladb.cdc.debezium.connector.ScyllaConnector", "topic.prefix": keyspace, "tasks.max": "3",
+        "scylla.cluster.ip.addresses": scylla.address, "scylla.table.names": table,
+        "scylla.query.time.window.size": "1000", "scylla.confidence.window.size": "500", "auto.create.topics.enable": "true",
+        "key.converter": "org.apache.kafka.connect.json.JsonConverter", "key.converter.schemas.enable": "false",
+        "value.converter": "org.apache.kafka.connect.json.JsonConverter", "value.converter.schemas.enable": "true",
+    }
+    worker = millrace()
+
+    def ask(method: str, path: str, body: Any = None) -> Any:
+        status, answer = worker.request(method, f"/connectors{path}", body)
+        assert status < 300, answer
+        return answer
+
+    ask("POST", "", {"name": keyspace, "config": config, "initial_state": "STOPPED"})
+    assert wait_until(lambda: ask("GET", f"/{keyspace}/status")["connector"]["state"] == "STOPPED", 30)
+    answer = ask("PATCH", f"/{keyspace}/offsets", {"offsets": offsets})
+    assert "altered" in answer["message"]
+    ask("PUT", f"/{keyspace}/resume")
+
+    def arrived() -> list[int]:
+        return [json.loads(record.key or b"{}")["id"] for record in read_topic(bootstrap, f"{keyspace}.{table}")]
+
+    assert wait_until(lambda: expected <= set(arrived()), 60), f"{expected - set(arrived())} did not come"
+    assert sorted(arrived()) == sorted(expected), "something came that the Java connector had delivered, or came twice"
+
+    scylla.apply(Insert(table, {"id": 1000, "v": "new"}))
+    assert wait_until(lambda: 1000 in arrived(), 60)
