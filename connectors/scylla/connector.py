@@ -4,7 +4,7 @@ from __future__ import annotations
 import asyncio
 import time
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from connectors.api import SourceConnector
 from connectors.cql.session import CqlSession
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from connectors.options import Config, ConfigProblem
     from connectors.scylla.model import TableId
     from connectors.scylla.planning import Plan
+
+
+#: How often to look whether a generation that is over has been read to its end.
+_ENDING_S: Final = 1.0
 
 
 class ScyllaConnector(SourceConnector):
@@ -102,20 +106,27 @@ class ScyllaConnector(SourceConnector):
         return self._planner
 
     async def _watch_tables(self) -> None:
+        discovery_s = self._settings.discovery_ms / 1000
+        ending = True  # perhaps: nobody has looked yet
         while True:
-            await asyncio.sleep(self._settings.discovery_ms / 1000)
+            await asyncio.sleep(min(discovery_s, _ENDING_S) if ending else discovery_s)
             if not self._planned:
                 continue
             try:
-                await self._look()
+                ending = await self._look()
             except Retriable as error:
                 self.context.log.warning("can't look for new generations of streams now: %s", error)
             except MillraceError as error:
                 self.context.fail(error)
                 return
 
-    async def _look(self) -> None:
-        """Ask for new task configurations if a table's generation is read to its end, or a missing table is there."""
+    async def _look(self) -> bool:
+        """Ask for new task configurations if a table's generation is read to its end, or a missing table is there.
+
+        Returns:
+            Whether a generation is over, and only its reading is waited for.
+        """
+        ending = False
         planner = await self._ready()
         planner.new_round()
         now_ms = _now_ms()
@@ -134,9 +145,11 @@ class ScyllaConnector(SourceConnector):
                     await self.context.refresh_offsets()
                     saved = saved_windows(self.context.offsets.items())
                 outdated = await planner.outdated(plan, saved.get(table, {}), now_ms)
+                ending = ending or not outdated
             if outdated:
                 plan.asked = True
                 self.context.request_task_reconfiguration()
+        return ending
 
     @classmethod
     async def validate(cls, config: Config) -> list[ConfigProblem]:

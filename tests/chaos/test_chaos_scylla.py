@@ -138,6 +138,7 @@ def test_scylla_is_killed_and_comes_back(scene: Callable[..., Scene], scylla_nod
     stage.cluster.until(lambda: sum(stage.cluster.numbers(stage.cluster.running[0], "scylla_query_errors_total")) > 0
                         or not scylla_node.running, "the connector did not notice")
     scylla_node.start()
+    stage.client.close()  # its connection broke too; the next call makes another one
     stage.load.start()
     stage.until_events(100)
     stage.finish()

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 COLUMNS = ("pk int, ck int, v text, n bigint, st text static, m map<text, int>, l list<int>, s set<text>, u frozen<pair>, "
            "PRIMARY KEY (pk, ck)")
 #: Seeds do not shrink to anything simpler.
-_LIMITS = settings(max_examples=int(os.environ.get("MILLRACE_EXAMPLES", "6")), deadline=None,
+_LIMITS = settings(max_examples=int(os.environ.get("MILLRACE_EXAMPLES", "4")), deadline=None,
                    suppress_health_check=list(HealthCheck), phases=[Phase.explicit, Phase.generate])
 
 

@@ -249,7 +249,8 @@ async def test_changed_offsets_are_checked(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_java_names_and_promises(monkeypatch: pytest.MonkeyPatch) -> None:
     config = World(monkeypatch, VNODE).config
-    assert ScyllaConnector.aliases == ("com.scylladb.cdc.debezium.connector.ScyllaConnector",)
+    assert set(ScyllaConnector.aliases) == {"com.scylladb.cdc.debezium.connector.ScyllaConnector",
+                                            "connectors.scylla.ScyllaConnector"}
     assert ScyllaConnector.task_class.aliases == ("com.scylladb.cdc.debezium.connector.ScyllaConnectorTask",)
     assert ScyllaConnector.exactly_once_support(config)
     assert not ScyllaConnector.can_define_transaction_boundaries(config)
