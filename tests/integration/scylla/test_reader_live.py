@@ -9,7 +9,10 @@ from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from compose.local.scylla.bulk import fill
+from compose.local.scylla.client import Emulation
 from compose.local.scylla.writes import Insert
 from connectors.scylla.connector import ScyllaConnector
 from connectors.scylla.metrics import METRICS
@@ -24,12 +27,20 @@ from connectors.testing.contexts import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    from compose.local.scylla.client import Emulation
+    from compose.local.scylla.emulation import ScyllaEmulation
 
 #: Seconds within which something has to happen that takes a second or two.
 DEADLINE = 60.0
+
+
+@pytest.fixture(scope="module")
+def scylla(scylla_node: ScyllaEmulation) -> Iterator[Emulation]:
+    """A server of the module's own: generations of other tests would begin among the rows that are written here."""
+    client = Emulation(scylla_node.address)
+    yield client
+    client.close()
 
 
 class Rig:
