@@ -53,7 +53,9 @@ def config(address: str, tables_read: str, tasks: int, **more: str) -> dict[str,
     """A connector's properties."""
     return {"connector.class": "com.scylladb.cdc.debezium.connector.ScyllaConnector", "tasks.max": str(tasks),
             "topic.prefix": f"b{secrets.token_hex(4)}", "scylla.cluster.ip.addresses": address,
-            "scylla.table.names": tables_read, "tombstones.on.delete": "false", **more}
+            "scylla.table.names": tables_read, "tombstones.on.delete": "false",
+            # The server's first generation, which is empty, is not part of what is measured.
+            "scylla.initial.lookback.ms": "540000", **more}
 
 
 @contextlib.contextmanager
@@ -232,8 +234,9 @@ async def _run(options: argparse.Namespace, folder: Path) -> None:
         with scylla(folder / "scylla-512", 512) as (node, client):
             if "throughput" in options.parts:
                 table = filled(client, options.rows)
-                shapes = [(1, 1), (2, 2), (4, 2), (2, 1)]
-                await throughput(kafka, node, table, options.rows, options.runs, folder, shapes)
+                shapes = [shape.split("x") for shape in options.shapes]
+                await throughput(kafka, node, table, options.rows, options.runs, folder,
+                                 [(int(tasks), int(processes)) for tasks, processes in shapes])
             if "stages" in options.parts:
                 await stages(node, filled(client, min(options.rows, 100_000)), min(options.rows, 100_000), options.total)
             if "flat" in options.parts:
@@ -265,6 +268,7 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="millrace bench scylla", description=__doc__)
     parser.add_argument("--rows", type=int, default=300_000)
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--shapes", nargs="*", default=["1x1", "2x2", "4x2", "2x1"], help="tasks x processes, for throughput")
     parser.add_argument("--sizes", type=int, nargs="*", default=[30_000, 300_000, 3_000_000], help="rows, for flatness")
     parser.add_argument("--streams", type=int, nargs="*", default=[73_728], choices=list(LAYOUTS), help="beside 512")
     parser.add_argument("--seconds", type=float, default=30, help="how long to look at a connector at rest")
