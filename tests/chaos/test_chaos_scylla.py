@@ -60,6 +60,11 @@ class Scene:
         target = count() + more
         self.cluster.until(lambda: count() >= target, f"no {more} more events came")
 
+    def saved_generations(self) -> list[str]:
+        """The generation of each saved position."""
+        status, body = self.cluster.ask("GET", f"/connectors/{self.load.prefix}/offsets")
+        return [each["partition"]["generation_start"] for each in body["offsets"]] if status == 200 else []
+
     def finish(self) -> None:
         """Stop writing, wait for what is missing, compare."""
         self.load.stop()
@@ -115,6 +120,9 @@ def test_task_hosts_are_killed_while_generations_change(scene: Callable[..., Sce
             os.kill(host, signal.SIGKILL)
     stage.until_events(60)
     stage.finish()
+    newest = str(max(stage.client.generations()))
+    # Positions of finished generations go, once one of the newest is saved: as many offsets as groups stay.
+    stage.cluster.until(lambda: stage.saved_generations() == [newest] * 5, f"there are not just 5 offsets of {newest}")
 
 
 def test_tablets_split_while_a_worker_is_killed(scene: Callable[..., Scene]) -> None:
