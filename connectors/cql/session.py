@@ -31,6 +31,8 @@ __all__ = ["CqlSession", "Page", "QueryStats", "SchemaChanged", "SessionSettings
 MAX_STATEMENTS: Final = 1000
 #: A session that found no node for so long is not shared any more: the next one looks the contact points up again.
 STALE_AFTER_S: Final = 30.0
+#: How long the end of a session waits for statements that are being prepared.
+_PREPARED_S: Final = 2.0
 
 
 class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,6 +173,13 @@ class _Shared:
             connection = await self.connecting
         except Exception:  # noqa: BLE001 - there is nothing to close
             return
+        # Whoever asked for them was stopped meanwhile. Nothing is left behind, unless the nodes are away.
+        preparing = [each for each in self.statements.values() if not each.done()]
+        if preparing:
+            ended, _ = await asyncio.wait(preparing, timeout=_PREPARED_S)
+            for each in ended:
+                if not each.cancelled():
+                    each.exception()  # nobody else asks
         await asyncio.to_thread(connection.close)
 
 

@@ -28,11 +28,12 @@ class GroupState:
         group: the group.
         partition: its source partition, one object for good.
         position: where to begin.
+        unsaved: whether this was decided just now, and is to be saved before anything is read.
     """
 
-    __slots__ = ("bit", "done", "end_ms", "finished", "group", "name", "partition", "resume", "save_at", "start_ms")
+    __slots__ = ("bit", "done", "end_ms", "finished", "group", "name", "partition", "resume", "save_at", "start_ms", "unsaved")
 
-    def __init__(self, group: StreamGroup, partition: Position, position: ReadPosition) -> None:
+    def __init__(self, group: StreamGroup, partition: Position, position: ReadPosition, *, unsaved: bool = False) -> None:
         self.group = group
         self.name = f"{group.table} {group.generation.start_ms} {group.name}"
         self.partition = partition
@@ -45,6 +46,7 @@ class GroupState:
         if position.stream is not None and position.time is not None and position.stream in self.bit:
             self.resume = (position.stream, position.time, position.seq)
         self.finished = False
+        self.unsaved = unsaved
         #: Loop time from which on the position may be saved again in quiet times.
         self.save_at = 0.0
 

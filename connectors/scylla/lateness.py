@@ -15,7 +15,7 @@ HALF_LIFE_S: Final = 3_600.0
 #: The window is this many times the lateness that was seen at least.
 _MARGIN: Final = 1.5
 
-#: A clock whose answer took longer tells nothing that is worth knowing.
+#: An answer that took longer says little: it counts until there is a better one.
 _LONGEST_TRIP_MS: Final = 100.0
 
 
@@ -67,13 +67,22 @@ class ServerClock:
     def __init__(self, keep: int = 16) -> None:
         self._keep = keep
         self._samples: list[float] = []
+        #: Whether the samples are of quick answers.
+        self._quick = False
 
     def sample(self, sent_ms: float, answered_ms: float, server_ms: float) -> None:
-        """The server said ``server_ms`` to a question sent and answered at these times of the local clock."""
-        if answered_ms - sent_ms > _LONGEST_TRIP_MS and self._samples:
+        """The server said ``server_ms`` to a question sent and answered at these times of the local clock.
+
+        The answer was made between the two. It is taken to be of their end: the server's clock is that far at least. With
+        any other guess an answer that was slow to be made (a first question, a server that is busy) would put "now" before
+        the server's time, and a window would end after changes that are still to be written.
+        """
+        quick = answered_ms - sent_ms <= _LONGEST_TRIP_MS
+        if self._quick and not quick:
             return
-        # The answer was made between the two; half the trip is the error.
-        self._samples = [*self._samples[1 - self._keep:], server_ms - (sent_ms + answered_ms) / 2]
+        kept = self._samples if quick == self._quick else []
+        self._quick = quick
+        self._samples = [*kept[1 - self._keep:], server_ms - answered_ms]
 
     def offset_ms(self) -> float:
         """What to add to the local clock: the lowest of the samples; 0 without any."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import ConfigInvalid
 from connectors.scylla.model import ReadPosition, TableId
-from connectors.scylla.windows import end_of, start_of, ticks_of
+from connectors.scylla.windows import end_of, order_of, start_of, ticks_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -93,6 +93,11 @@ def shared_offset(position: ReadPosition) -> Position:
     return offset
 
 
+def place_in_stream(offset: Position) -> tuple[bytes, int]:
+    """Sorts the offsets of records of one stream (``Run.offset``) by what they are of."""
+    return order_of(uuid.UUID(offset[OFFSET_TIME]).bytes), offset[OFFSET_SEQ]
+
+
 def _time(offset: Mapping[str, Any], name: str) -> bytes:
     value = offset.get(name)
     if value is None:
@@ -165,22 +170,16 @@ def _done(value: Any, streams: Sequence[bytes] | None) -> int:
     return done
 
 
-def start_position(group: StreamGroup, offsets: OffsetReader, not_before_ms: int = 0) -> ReadPosition:
-    """Where to begin to read ``group``: the saved position, else ``StreamGroup.begin_ms``, else the start of the generation.
+def first_position(group: StreamGroup, not_before_ms: int = 0) -> ReadPosition:
+    """Where to begin to read ``group`` if nothing is saved for it: ``StreamGroup.begin_ms``, else its generation's start.
 
-    A task saves it at once (``source_offset``): a look-back is counted from the first start on then.
+    It has to be saved before anything is read: a look-back is counted from the first start on then. Counted again at each
+    restart it would pass what was written meanwhile.
 
     Args:
         group: the group.
-        offsets: the saved offsets.
-        not_before_ms: nothing is to be found before it (now less the TTL): a position without anything saved is moved here.
-
-    Raises:
-        ConfigInvalid: an offset is saved that can't be understood.
+        not_before_ms: nothing is to be found before it (now less the TTL).
     """
-    saved = saved_position(group, offsets)
-    if saved is not None:
-        return saved
     start = max(group.generation.start_ms, group.begin_ms or 0, not_before_ms)
     if group.generation.end_ms is not None:
         start = min(start, group.generation.end_ms)

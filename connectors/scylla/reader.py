@@ -105,7 +105,12 @@ class Reader:
             for state in states:
                 if not state.partial:
                     self._hook.window_ended(state.group, state.start_ms)
+        for state in states:
+            if state.unsaved:
+                self._moved[state.name] = (state.partition, positions.source_offset(state.position()))
         self._save_finished(states, generation.end_ms)
+        if self._moved:
+            self._something.set()
         lanes = pack((len(state.group.streams) for state in states), self._settings.streams_per_query)
         for number, indexes in enumerate(lanes):
             lane = Lane([states[index] for index in indexes], self.rules.first_ms,
@@ -171,7 +176,7 @@ class Reader:
                 more = self._snapshot()
                 while True:
                     self._check()
-                    if len(self._out) >= self._settings.max_batch or not self._ready:
+                    if self._full() or not self._ready:
                         if self._out or self._moved or self._bad:
                             yield self._batch()
                             began = time.perf_counter()
@@ -181,7 +186,7 @@ class Reader:
                         continue
                     item = self._ready.popleft()
                     for _ in self._make(item):
-                        if len(self._out) >= self._settings.max_batch:
+                        if self._full():
                             yield self._batch()
                             began = time.perf_counter()
                         elif time.perf_counter() - began > _TURN_S:
@@ -195,6 +200,9 @@ class Reader:
             await self._stop()
 
     # Batches.
+
+    def _full(self) -> bool:
+        return len(self._out) + len(self._bad) >= self._settings.max_batch
 
     def _batch(self) -> Batch:
         self._records += len(self._out)
@@ -255,12 +263,13 @@ class Reader:
     def _feed(self, feed: TableFeed, selected: TableVersion, open_: Open, rows: list[LogRow], *, last: bool,
               may_be_bad: bool) -> None:
         owner = open_.owner
-        before = len(self._out)
+        records, bad = len(self._out), len(self._bad)
         if self._hook is not None and (passes := self._hook.row_filter(owner.group)) is not None:
             rows = passes(rows)
             if not rows:
                 if last:
                     self._close_builder(feed, open_)
+                    self._stands(owner, records, bad)
                 return
         parts = feed.parts(selected, rows)
         final = len(parts) - 1
@@ -271,8 +280,22 @@ class Reader:
                 open_.version = version
             feed.builder(version).feed(Run(owner.partition, open_.offset, part, open_.skip, last and index == final,
                                            may_be_bad), self._out, self._bad)
-        if len(self._out) > before:
-            self._moved.pop(owner.name, None)
+        self._stands(owner, records, bad)
+
+    def _stands(self, state: GroupState, records: int, bad: int) -> None:
+        """Where ``state`` stands now that more was made of a stream of it than so many records and bad ones.
+
+        A record says it itself. A bad one does not, and the end of its window may not be saved for long: so that a restart
+        passes it, its position goes with the batch that it is in. Its offset is as complete as a record's.
+        """
+        if len(self._out) > records:
+            self._moved.pop(state.name, None)
+        if len(self._bad) > bad:
+            # In no order with the records that came with it: builders look for bad cells first.
+            furthest = max((each.source_offset for each in self._bad[bad:]), key=positions.place_in_stream)
+            if len(self._out) == records or (positions.place_in_stream(furthest)
+                                             > positions.place_in_stream(self._out[-1].source_offset)):
+                self._moved[state.name] = (state.partition, furthest)
 
     def _close_builder(self, feed: TableFeed, open_: Open) -> None:
         run = Run(open_.owner.partition, open_.offset, [], open_.skip, last=True)
@@ -280,10 +303,9 @@ class Reader:
 
     def _close(self, task: LaneTask, open_: Open) -> None:
         """The stream turned out to have no more rows in its window."""
-        before = len(self._out)
+        records, bad = len(self._out), len(self._bad)
         self._close_builder(task.section.feed, open_)
-        if len(self._out) > before:
-            self._moved.pop(open_.owner.name, None)
+        self._stands(open_.owner, records, bad)
         open_.owner.done |= open_.owner.bit[open_.stream]
         task.open = None
 
@@ -306,14 +328,20 @@ class Reader:
         """Make events of late rows between two windows; their position is the end of the last one."""
         offset = positions.source_offset(state.position())
         records: list[SourceRecord] = []
+        bad: list[BadRecord] = []
         parts = feed.parts(late.version, late.rows)
         for version, rows in parts:
             shared = {**offset, positions.OFFSET_STREAM: positions.stream_text(late.stream)}
             run = Run(state.partition, shared, rows, last=True)
-            feed.builder(version).feed(run, records, self._bad)
+            feed.builder(version).feed(run, records, bad)
         for record in records:
             record.source_offset = offset
+        for refused in bad:
+            refused.source_offset = offset
         self._out += records
+        self._bad += bad
+        if bad:
+            self._moved[state.name] = (state.partition, offset)
 
     # Lanes.
 

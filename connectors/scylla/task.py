@@ -14,7 +14,15 @@ from connectors.scylla.config import read_settings, session_settings, settings
 from connectors.scylla.events import builder
 from connectors.scylla.feeds import TableFeed
 from connectors.scylla.lanes import GroupState
-from connectors.scylla.positions import GENERATION, KEYSPACE, TABLE, source_partition, start_position, superseded
+from connectors.scylla.positions import (
+    GENERATION,
+    KEYSPACE,
+    TABLE,
+    first_position,
+    saved_position,
+    source_partition,
+    superseded,
+)
 from connectors.scylla.reader import Reader
 
 if TYPE_CHECKING:
@@ -141,11 +149,12 @@ class _Run:
         kept_ms = now_ms - ttl_s * 1000 if ttl_s else 0
         states = []
         for group in groups:
-            position = start_position(group, self._context.offsets, kept_ms)
+            saved = saved_position(group, self._context.offsets)
+            position = saved or first_position(group, kept_ms)
             if position.window_end_ms < kept_ms and group.generation.end_ms is None:
                 self._log.warning("%s: group %s stands %.0f s before now, and rows of its log expire after %d s: changes "
                                   "between may be gone", table, group.name, (now_ms - position.window_start_ms) / 1000, ttl_s)
-            states.append(GroupState(group, source_partition(group), position))
+            states.append(GroupState(group, source_partition(group), position, unsaved=saved is None))
         return states
 
     # Definitions.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import ConfigInvalid, MillraceError
 from connectors.testing.blocking import audited_sleep
-from connectors.testing.contexts import LogCapture, SavedOffsets, position_key
+from connectors.testing.contexts import LogCapture, SavedOffsets
 from connectors.testing.driver import Run
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ async def reports_bad_input(connector: Source, harness: Harness) -> None:
             records += taken[1].records
             bad += taken[1].bad
     offsets = run.offsets
-    known = {(position_key(item.source_partition), position_key(item.source_offset)) for item in bad}
+    known = set(map(harness.identity_of_bad, bad))
     await harness.add(1)
     async with Run(connector, config, offsets=offsets, max_tasks=harness.max_tasks) as run:
         got: list[SourceRecord] = []
@@ -185,8 +185,7 @@ async def reports_bad_input(connector: Source, harness: Harness) -> None:
             taken = await run.take(harness.timeout)
             assert taken is not None, "nothing came after the bad record"
             got += taken[1].records
-            again = [item for item in taken[1].bad
-                     if (position_key(item.source_partition), position_key(item.source_offset)) in known]
+            again = [item for item in taken[1].bad if harness.identity_of_bad(item) in known]
             assert not again, f"the bad record came again after a restart: {again}"
     assert not set(map(harness.identity, got)) & set(map(harness.identity, records)) or harness.duplicate_bound
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
-    from connectors.api import SourceRecord
+    from connectors.api import BadRecord, SourceRecord
 
 
 class Unsupported(Exception):
@@ -72,6 +72,10 @@ class Harness(ABC):
         """All of a record that is the same whenever it is read, as text; different for different records."""
         return repr((position_key(record.source_partition), position_key(record.source_offset), record.topic, record.partition,
                      record.key, record.value, [(header.key, header.value) for header in record.headers]))
+
+    def identity_of_bad(self, bad: BadRecord) -> str:
+        """All of a bad record that is the same whenever it is read, as text; different for different ones."""
+        return repr((position_key(bad.source_partition), position_key(bad.source_offset)))
 
     def sequence(self, record: SourceRecord) -> str:
         """Names what a record is in order with: records of equal sequence come in the same order whenever they are read."""

@@ -20,13 +20,14 @@ from hypothesis import strategies as st
 from compose.local.scylla.writes import Append, Delete, DeleteRange, Insert, Prepend, Remove, SetAt, Update
 from connectors.formats.partition_update_codec import decode
 from connectors.scylla.connector import ScyllaConnector
-from connectors.scylla.model import Column, TableId
+from connectors.scylla.model import Column, Generation, StreamGroup, TableId
+from connectors.scylla.positions import first_position, source_offset, source_partition, stream_text, uuid_text
 from connectors.testing.contexts import SavedOffsets
 from connectors.testing.driver import Run
 from tests.support.partition_merge import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from compose.local.scylla.client import Emulation
     from compose.local.scylla.writes import Write
@@ -37,6 +38,10 @@ COLUMNS = ("pk int, ck int, v text, n bigint, st text static, m map<text, int>, 
 #: Seeds do not shrink to anything simpler.
 _LIMITS = settings(max_examples=int(os.environ.get("MILLRACE_EXAMPLES", "4")), deadline=None,
                    suppress_health_check=list(HealthCheck), phases=[Phase.explicit, Phase.generate])
+#: An incarnation ends when nothing has come for so long, seconds: once something has.
+_QUIET_S = 1.5
+#: For so long nothing new may come while something is missing, seconds; tells "slowly" from "never".
+_PATIENCE_S = 90.0
 
 
 def random_write(chance: random.Random, table: str) -> Write:
@@ -97,7 +102,7 @@ class History:
         self.full = f"{keyspace}.t{secrets.token_hex(4)}"
         self.offsets = SavedOffsets()
         self.records: list[SourceRecord] = []
-        self.written: Counter[tuple[str, int]] = Counter()
+        self.written: set[tuple[str, str]] = set()
         self.config = {
             "topic.prefix": "h", "scylla.cluster.ip.addresses": client.address, "scylla.table.names": self.full,
             # In the emulation what is written can be read at once.
@@ -106,22 +111,29 @@ class History:
             "scylla.query.options.fetch.size": str(self.chance.choice([1, 2, 3, 7, 500])),
             "scylla.streams.per.query": str(self.chance.choice([1, 3, 32])),
             "max.batch.size": str(self.chance.choice([1, 3, 2048])),
-            # The shared server has had many generations.
-            "scylla.initial.lookback.ms": "15000",
             "scylla.discovery.interval.ms": "100", "heartbeat.interval.ms": "50", **options}
 
     def create(self, images: bool) -> None:
-        """Make the table; its streams are those of the newest generation."""
+        """Make the table, to be read from the newest generation on: the shared server has had many.
+
+        Not by a look-back: an incarnation that ends before anything is saved leaves it to the next to count it anew.
+        """
         keyspace = self.full.partition(".")[0]
         self.client.create_type(f"CREATE TYPE IF NOT EXISTS {keyspace}.pair (a int, b text)")
         cdc = "{'enabled': true, 'preimage': 'full', 'postimage': true}" if images else "{'enabled': true}"
-        self.client.create_table(f"CREATE TABLE {self.full} ({COLUMNS}) WITH cdc = {cdc}")
+        table = self.client.create_table(f"CREATE TABLE {self.full} ({COLUMNS}) WITH cdc = {cdc}")
+        if not self.client.emulated:
+            self.config["scylla.initial.lookback.ms"] = "300000"
+        elif not table.tablets:
+            newest = Generation(self.client.generations()[-1])
+            group = StreamGroup(TableId(keyspace, table.name), newest, "0", tablets=False, streams=())
+            self.offsets.put(source_partition(group), source_offset(first_position(group)))
 
     def write(self, count: int) -> None:
         """Some statements and batches."""
         for _ in range(count):
             for logged in self.client.apply(*disjoint_writes(self.chance, self.full)).logged:
-                self.written[logged.stream.hex(), len(logged.rows)] += 1
+                self.written.add((stream_text(logged.stream), uuid_text(logged.time)))
 
     def change_topology(self) -> None:
         """A new generation, or another number of tablets; a real Scylla's topology is left alone."""
@@ -138,27 +150,48 @@ class History:
         run = Run(ScyllaConnector, self.config, offsets=self.offsets, max_tasks=tasks)
         async with run:
             taken, clock = 0, asyncio.get_running_loop().time
-            quiet_at = clock() + 1.5
-            # Positions are given in quiet times too.
+            # However long its start takes, it gets somewhere: else a slow machine would start it for ever.
+            begun, quiet_at = False, clock() + _PATIENCE_S
             while not done() and taken < stop_after and clock() < quiet_at:
                 found = await run.take(0.5)
                 if found is None:
                     continue
-                if found[1].records:
-                    taken, quiet_at = taken + 1, clock() + 1.5
-                assert not found[1].bad, found[1].bad
-                self.records += found[1].records
+                batch = found[1]
+                # Positions are given in quiet times too.
+                if batch.records or (batch.offsets and not begun):
+                    begun, quiet_at = True, clock() + _QUIET_S
+                taken += bool(batch.records)
+                assert not batch.bad, batch.bad
+                self.records += batch.records
 
-    async def go(self, rounds: int, done: Callable[[], bool], between: Callable[[], Any]) -> None:
-        """Write and read in turns, then read what is left."""
+    async def go(self, rounds: int, missing: Callable[[], Collection[Any]], between: Callable[[], Any]) -> None:
+        """Write and read in turns, then read what is left.
+
+        Raises:
+            AssertionError: something is still missing, and nothing new has come for long.
+        """
         for _ in range(rounds):
             await asyncio.to_thread(self.write, self.chance.randrange(1, 12))
             if self.chance.random() < 0.5:
                 await asyncio.to_thread(between)
             await self.read(done=lambda: False, tasks=self.chance.choice([1, 2, 5]))
-        async with asyncio.timeout(120):
-            while not done():
-                await self.read(done, tasks=self.chance.choice([1, 3]))
+        clock = asyncio.get_running_loop().time
+        progress, moved_at = self.progress(), clock()
+        while left := missing():
+            await self.read(lambda: not missing(), tasks=self.chance.choice([1, 3]))
+            if self.progress() != progress:
+                progress, moved_at = self.progress(), clock()
+            assert clock() - moved_at < _PATIENCE_S, self.report(left)
+
+    def progress(self) -> tuple[int, int]:
+        """Grows as long as records come or other generations are begun, both of which have an end."""
+        return len(self.records), len(self.offsets.items())
+
+    def report(self, left: Collection[Any]) -> str:
+        """What is missing, and where its reading stands: behind it (lost) or before it (not read yet)."""
+        lines = [f"{len(self.records)} records came, and then none for {_PATIENCE_S:g} s; missing are {len(left)}:",
+                 *map(str, left), "saved positions:", *map(str, self.offsets.items()), f"configuration: {self.config}"]
+        return "\n".join(lines)
 
 
 def contents(updates: Table) -> dict[tuple[Any, Any], dict[str, Any]]:
@@ -190,13 +223,12 @@ def test_partition_updates_fold_to_the_base_table(scylla: Emulation, scylla_keys
 
 
 async def folded(history: History) -> None:
-    def complete() -> bool:
-        if not history.client.emulated:  # nobody knows how many changes it logs
-            return folds(history)
-        seen = {position(record) for record in history.records}
-        return len(seen) >= sum(history.written.values())
+    def missing() -> Collection[Any]:
+        if not history.client.emulated:  # nobody knows which changes it logs
+            return unlike(folded_rows(history), base_rows(history))
+        return history.written - {position(record) for record in history.records}
 
-    await history.go(3, complete, history.change_topology)
+    await history.go(3, missing, history.change_topology)
 
 
 def position(record: SourceRecord) -> tuple[str, str]:
@@ -211,9 +243,9 @@ def assert_folds(history: History) -> None:
     assert folded_rows(history) == base_rows(history)
 
 
-def folds(history: History) -> bool:
-    """Whether what has come folds to the base table."""
-    return folded_rows(history) == base_rows(history)
+def unlike(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> list[Any]:
+    """What is not the same in both: keys, each with its two values."""
+    return [(key, one.get(key), other.get(key)) for key in {**one, **other} if one.get(key) != other.get(key)]
 
 
 def folded_rows(history: History) -> dict[tuple[Any, Any], dict[str, Any]]:
@@ -266,15 +298,15 @@ def test_every_change_comes_once_with_its_own_images(scylla: Emulation, scylla_k
             "cdc.output.format": "advanced", "cdc.include.before": "full", "cdc.include.after": "full",
             "scylla.deletes.mode": "events", "tombstones.on.delete": "false"})
         history.create(images=True)
-        expected: list[tuple[str, str, int]] = []
+        expected: Counter[tuple[str, str, int]] = Counter()
         apply = history.client.apply
 
         def recording(*writes: Write) -> Any:
             applied = apply(*writes)
             for logged in applied.logged:
-                stream, time = f"0x{logged.stream.hex()}", logged.time.hex()
+                stream, time = stream_text(logged.stream), uuid_text(logged.time)
                 # Deltas and deletes become events; of a range delete the row of its end gives it.
-                expected.extend((stream, time, int.from_bytes(row["cdc$batch_seq_no"], "big")) for row in logged.rows
+                expected.update((stream, time, int.from_bytes(row["cdc$batch_seq_no"], "big")) for row in logged.rows
                                 if row["cdc$operation"][0] not in {0, 5, 6, 9})
             return applied
 
@@ -283,10 +315,12 @@ def test_every_change_comes_once_with_its_own_images(scylla: Emulation, scylla_k
                 recording(*disjoint_writes(history.chance, history.full))
 
         history.write = write  # type: ignore[method-assign]
-        asyncio.run(history.go(3, lambda: len(history.records) >= len(expected), history.change_topology))
-        got = [(record.source_offset["change_id_stream_id"], record.source_offset["change_id_time"].replace("-", ""),
-                int(record.source_offset["batch_seq_no"])) for record in history.records]
-        assert Counter(got) == Counter(expected)
+
+        def got() -> Counter[tuple[str, str, int]]:
+            return Counter((*position(record), int(record.source_offset["batch_seq_no"])) for record in history.records)
+
+        asyncio.run(history.go(3, lambda: expected - got(), history.change_topology))
+        assert got() == expected
         assert_images_chain(history.records)
 
     check()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
-    from connectors.api import SourceRecord
+    from connectors.api import BadRecord, SourceRecord
 
 
 class Vnodes(Harness):
@@ -108,6 +108,10 @@ class Vnodes(Harness):
         """The envelope tells when it was made, and offsets hold the window in which the record was read."""
         value = {name: member for name, member in record.value.items() if name not in {"ts_ms", "ts_us", "ts_ns"}}
         return repr((record.source_partition["vnode_id"], record.topic, record.key, value))
+
+    def identity_of_bad(self, bad: BadRecord) -> str:
+        """Its offset holds the window in which it was read; the error tells the row."""
+        return repr((bad.source_partition, str(bad.error)))
 
     def sequence(self, record: SourceRecord) -> str:
         """Streams are in order, and not with each other."""

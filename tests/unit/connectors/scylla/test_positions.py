@@ -15,6 +15,7 @@ from connectors.scylla.groups import tablet_groups
 from connectors.scylla.model import Generation, ReadPosition, StreamGroup, TableId
 from connectors.scylla.positions import (
     check_altered,
+    first_position,
     parse_offset,
     parse_partition,
     saved_position,
@@ -23,7 +24,6 @@ from connectors.scylla.positions import (
     signed_order,
     source_offset,
     source_partition,
-    start_position,
     superseded,
 )
 from connectors.testing.contexts import SavedOffsets
@@ -144,14 +144,13 @@ def test_tablets_that_are_read_together_begin_where_the_last_of_them_stands() ->
 
 
 def test_start_without_a_saved_position() -> None:
-    nothing = SavedOffsets()
     start = GENERATION.start_ms
-    assert start_position(VNODE, nothing) == ReadPosition(start, start)
+    assert first_position(VNODE) == ReadPosition(start, start)
     later = StreamGroup(TABLE, GENERATION, "17", False, STREAMS, None, 3, begin_ms=start + 5)
-    assert start_position(later, nothing) == ReadPosition(start + 5, start + 5)
-    assert start_position(later, nothing, start + 9) == ReadPosition(start + 9, start + 9)
+    assert first_position(later) == ReadPosition(start + 5, start + 5)
+    assert first_position(later, start + 9) == ReadPosition(start + 9, start + 9)
     closed = StreamGroup(TABLE, Generation(start, start + 7), "17", False, STREAMS)
-    assert start_position(closed, nothing, start + 9) == ReadPosition(start + 7, start + 7)
+    assert first_position(closed, start + 9) == ReadPosition(start + 7, start + 7)
 
 
 def test_positions_of_older_generations_are_superseded_for_one_task() -> None:

@@ -12,19 +12,21 @@ import logging
 import random
 import time
 import uuid
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from connectors.api import SourceRecord
+from connectors.api import BadRecord, SourceRecord
 from connectors.cql.failures import NodesAway, SchemaChanged
 from connectors.cql.session import Page
 from connectors.cql.types import CqlType
-from connectors.errors import Fatal, Retriable
+from connectors.errors import Fatal, Retriable, Skippable
 from connectors.scylla import positions
 from connectors.scylla.config import ReadSettings
+from connectors.scylla.events.changes import is_delivered
 from connectors.scylla.feeds import TableFeed
 from connectors.scylla.lanes import GroupState
 from connectors.scylla.model import (
@@ -39,10 +41,13 @@ from connectors.scylla.model import (
 )
 from connectors.scylla.reader import Reader
 from connectors.scylla.windows import WindowRules, order_of, start_of, ticks_of
+from connectors.testing.contexts import SavedOffsets
 from worker.host.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+
+    from connectors.api import OffsetReader
 
 TABLE = TableId("ks", "t")
 START = 1_700_000_000_000
@@ -179,13 +184,14 @@ async def no_refresh(_: TableFeed) -> None:
     await asyncio.sleep(0)
 
 
-def reader_of(log: Any, groups: list[StreamGroup], saved: Saved, options: ReadSettings, *, rules: WindowRules | None = None,
-              builder: Callable[[TableVersion], Any] = Builder, **more: Any) -> Reader:
+def reader_of(log: Any, groups: list[StreamGroup], saved: OffsetReader, options: ReadSettings, *,
+              rules: WindowRules | None = None, builder: Callable[[TableVersion], Any] = Builder, unsaved: bool = False,
+              **more: Any) -> Reader:
     reader = Reader(log, options, Metrics(), LOG, refresh=no_refresh, rules=rules, **more)
     states = []
     for group in groups:
         position = positions.saved_position(group, saved) or ReadPosition(START, START)
-        states.append(GroupState(group, positions.source_partition(group), position))
+        states.append(GroupState(group, positions.source_partition(group), position, unsaved=unsaved))
     reader.add(TableFeed(TABLE, (VERSION,), builder), states)
     return reader
 
@@ -390,6 +396,22 @@ def test_ticks_and_bounds() -> None:
     assert ticks_of(timeuuid(START, 7, 5)) == START * 10_000 + 7
 
 
+async def test_where_reading_begins_is_saved_before_anything_is_read() -> None:
+    """A look-back is counted from the first start on: a log that can't be read yet, and a restart, do not move it."""
+    class Silent(Log):
+        async def page(self, *args: Any, **kwargs: Any) -> Page:
+            del args, kwargs
+            return await asyncio.Future()
+
+    groups = groups_of([1, 2], None)
+    saved = SavedOffsets()
+    options = ReadSettings(confidence_ms=0, heartbeat_ms=60_000)
+    reader = reader_of(Silent([]), groups, saved, options, unsaved=True)
+    async with asyncio.timeout(20), aclosing(reader.batches()) as stream:
+        saved.deliver(await anext(stream))
+    assert [positions.saved_position(group, saved) for group in groups] == [ReadPosition(START, START)] * 2
+
+
 async def test_late_rows_come_after_all_and_widen_the_confidence_window(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("connectors.scylla.recheck.ZONE_MS", 300)
     now = int(time.time() * 1000)
@@ -418,3 +440,79 @@ async def test_late_rows_come_after_all_and_widen_the_confidence_window(monkeypa
     assert position.window_start_ms == position.window_end_ms
     assert reader.confidence.late_rows == 1
     assert reader.confidence.window_ms(time.monotonic()) > 50
+
+
+def bad_row(stream: int, ms: int, kind: str = "row") -> tuple[Any, ...]:
+    """A row of a change of its own; of the kind ``bad`` it can't be made a record."""
+    return (bytes([stream]) * 16, timeuuid(START + ms, 0, 1), 0, 1, None, True, kind, 1, None)
+
+
+class PickyBuilder(Builder):
+    """Rows of the kind ``bad`` are bad records, reported before the records of their run, as builders do with bad cells."""
+
+    def feed(self, run: Run, out: list[SourceRecord], bad: list[Any]) -> None:
+        bad.extend(BadRecord(run.partition, {**run.offset, positions.OFFSET_TIME: positions.uuid_text(row[1]),
+                                             positions.OFFSET_SEQ: row[2]}, Skippable("bad"), repr(row).encode())
+                   for row in run.rows if row[6] == "bad" and not is_delivered(row, run.skip))
+        super().feed(run._replace(rows=[row for row in run.rows if row[6] != "bad"]), out, bad)
+
+
+async def taken(reader: Reader, saved: SavedOffsets,
+                stop: Callable[[list[Any], list[Any]], bool]) -> tuple[list[Any], list[Any]]:
+    """Rows and bad ones until ``stop`` says so, their batches delivered as the conformance kit does it."""
+    rows: list[Any] = []
+    bad: list[Any] = []
+    async with asyncio.timeout(20), aclosing(reader.batches()) as stream:
+        async for batch in stream:
+            saved.deliver(batch)
+            rows += [record.value for record in batch.records]
+            bad += [each.raw for each in batch.bad]
+            if stop(rows, bad) or all(state.finished for state in reader.states):
+                break
+    return rows, bad
+
+
+@settings(max_examples=200, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate],
+          suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_a_delivered_batch_passes_its_bad_records(data: st.DataObject) -> None:
+    """Whatever window, page or batch they come in, and however rarely positions are saved in quiet times."""
+    sizes = data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=3))
+    place = st.tuples(st.integers(0, sum(sizes) - 1), st.integers(0, SPAN - 1), st.sampled_from(["bad", "row"]))
+    places = data.draw(st.lists(place, min_size=1, max_size=20, unique_by=lambda place: place[:2]))
+    rows = [bad_row(*place) for place in places]
+    log, groups = Log(rows), groups_of(sizes, START + SPAN)
+    options = ReadSettings(confidence_ms=0, streams_per_query=data.draw(st.integers(1, 9)), heartbeat_ms=60_000,
+                           fetch_size=data.draw(st.integers(1, 9)), max_batch=data.draw(st.sampled_from([1, 3, 100])))
+    rules = WindowRules(head_ms=50, first_ms=data.draw(st.sampled_from([50, 400, 10_000])), target_rows=3)
+    saved = SavedOffsets()
+    got: list[Any] = []
+    refused: list[Any] = []
+
+    async def scenario() -> None:
+        while len(got) + len(refused) < len(rows):  # each incarnation ends with the batch of a bad record, or with the log
+            reader = reader_of(log, groups, saved, options, rules=rules, builder=PickyBuilder)
+            more, bad = await taken(reader, saved, lambda _, bad: bool(bad))
+            assert more or bad
+            got.extend(more)
+            refused.extend(bad)
+
+    asyncio.run(scenario())
+    assert sorted(refused) == sorted(repr(row).encode() for row in rows if row[6] == "bad")
+    check([row for row in rows if row[6] != "bad"], got)
+
+
+async def test_a_bad_record_is_passed_although_its_windows_end_is_not_saved() -> None:
+    (group,) = groups_of([2], None)
+    saved = SavedOffsets()
+    log = Log([bad_row(0, 100), bad_row(0, 200, "bad")])
+    options = ReadSettings(confidence_ms=0, heartbeat_ms=60_000, max_batch=1)
+    # The first window ends before there is anything: its end is saved, and then no other for a minute.
+    rules = WindowRules(head_ms=50, first_ms=50)
+    rows, bad = await taken(reader_of(log, [group], saved, options, rules=rules, builder=PickyBuilder), saved,
+                            lambda _, bad: bool(bad))
+    assert (len(rows), len(bad)) == (1, 1)
+    log.streams[b"\x00" * 16].append(bad_row(0, 900))
+    rows, bad = await taken(reader_of(log, [group], saved, options, rules=rules, builder=PickyBuilder), saved,
+                            lambda rows, _: bool(rows))
+    assert ([row[1] for row in rows], bad) == ([timeuuid(START + 900, 0, 1)], [])

@@ -219,10 +219,23 @@ def test_confidence_follows_lateness_and_forgets_it() -> None:
 def test_the_slowest_server_tells_the_time() -> None:
     clock = ServerClock()
     assert clock.offset_ms() == 0
+    clock.sample(0, 900, 1_100)
+    assert clock.offset_ms() == 200  # slow, but all there is
     clock.sample(1_000, 1_010, 1_405)
+    assert clock.offset_ms() == 395
     clock.sample(2_000, 2_010, 1_905)
     clock.sample(3_000, 3_900, 0)
-    assert clock.offset_ms() == -100
+    assert clock.offset_ms() == -105
+
+
+@given(ahead=st.integers(-5_000, 5_000), trips=st.lists(st.tuples(st.integers(0, 8_000), st.integers(0, 8_000)), min_size=1))
+def test_now_is_never_later_than_the_servers_time(ahead: int, trips: list[tuple[int, int]]) -> None:
+    """However slow the answers are, and wherever on their way the time was spent."""
+    clock, now = ServerClock(), 1_000_000
+    for there, back in trips:
+        clock.sample(now, now + there + back, now + there + ahead)
+        now += there + back + 1_000
+        assert clock.offset_ms() <= ahead
 
 
 def version(name: str, since_us: int, *columns: tuple[str, str]) -> TableVersion:
