@@ -3,6 +3,9 @@
 Who calls what: the task host makes one ``SourceConnector`` per connector and asks it for task configurations; for each of
 those it makes a ``SourceTask`` and iterates over its batches until it cancels it. A connector knows this module,
 ``connectors.options``, ``connectors.schema`` and ``connectors.errors``, and nothing of the worker.
+
+A ``JobConnector`` is a connector that moves the data itself, out of Kafka: the runtime starts, watches, restarts and stops its
+``JobTask`` and shows its numbers, but no record passes through the runtime.
 """
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import msgspec
 
+from connectors.errors import ConfigInvalid
 from connectors.schema import Schema  # noqa: TC001 - msgspec reads the annotation at run time
 
 if TYPE_CHECKING:
@@ -242,3 +246,199 @@ class SourceConnector(ABC):
         """
         del config, offsets
         return False
+
+
+# Connectors that move the data themselves.
+
+
+class JobPartition(msgspec.Struct, gc=False):
+    """How far a job has come in one Kafka partition.
+
+    Attributes:
+        topic: the topic.
+        partition: its partition.
+        offset: the next one to be read.
+        lag: records behind the partition's end.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    lag: int
+
+
+class JobProgress(msgspec.Struct):
+    """A job's numbers. The task keeps them up to date in place, the runtime reads them every second.
+
+    Counters grow as long as the task exists, over all runs of the job. Times are in seconds, ``*_at`` since the epoch.
+
+    Attributes:
+        phase: what goes on: ``starting``, ``running``, ``retrying`` (the target is away), ``stopping``, ``stopped``,
+            ``finished`` or ``failed``.
+        pid: of the job's process; 0 for none.
+        starts: how often the job was started.
+        started_at: when it last said that it runs.
+        batches: completed batches.
+        batch: number of the last one, as the job counts; -1 for none.
+        batch_rows: records in it.
+        batch_s: how long it took.
+        busy_s: how long all batches together took.
+        batch_s_max: the longest batch since the runtime last looked; the runtime sets it back.
+        batch_rows_max: the largest batch since then.
+        read: records read.
+        written: records or rows written.
+        rows_per_s: speed of the last batch.
+        progress_at: when numbers last came.
+        retries: how often a write was tried again.
+        partitions: position and lag of each partition.
+        metrics: further gauges of the job's parts; shown as ``millrace_job_<name>``.
+        error: why it is not running, in one line; empty if it is.
+    """
+
+    phase: str = "starting"
+    pid: int = 0
+    starts: int = 0
+    started_at: float = 0.0
+    batches: int = 0
+    batch: int = -1
+    batch_rows: int = 0
+    batch_s: float = 0.0
+    busy_s: float = 0.0
+    batch_s_max: float = 0.0
+    batch_rows_max: int = 0
+    read: int = 0
+    written: int = 0
+    rows_per_s: float = 0.0
+    progress_at: float = 0.0
+    retries: int = 0
+    partitions: list[JobPartition] = msgspec.field(default_factory=list)
+    metrics: dict[str, float] = msgspec.field(default_factory=dict)
+    error: str = ""
+
+
+class JobTaskContext(Protocol):
+    """What the task of a job is given at its construction."""
+
+    connector: str
+    task: int
+    #: Parsed by ``JobConnector.definition``; ``raw`` holds the job's properties, without those that only the runtime reads.
+    config: Config
+    #: The task updates it in place.
+    progress: JobProgress
+    log: logging.LoggerAdapter[logging.Logger]
+
+    def running(self) -> None:
+        """The job does its work now: the task's state becomes RUNNING. Does not block."""
+
+    def topic_used(self, topic: str) -> None:
+        """The job reads from this topic (``GET /connectors/NAME/topics``). Cheap to repeat; does not block."""
+
+    def patience(self) -> float | None:
+        """Once ``run`` is cancelled: seconds it may still take, or None if only the job's own options limit it.
+
+        Ask again while waiting: a pause has no limit, but the task may be told to stop while it is being paused.
+        """
+
+
+class JobTask(ABC):
+    """Runs the one job of its connector.
+
+    The constructor only stores the context. ``run`` is called again after ``Retriable`` and after a pause.
+    """
+
+    #: Java class names that mean this task.
+    aliases: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, context: JobTaskContext) -> None:
+        self.context = context
+
+    @abstractmethod
+    async def run(self) -> None:
+        """Run the job until cancelled; call ``context.running`` as soon as it works.
+
+        Runs on the host's event loop beside other tasks: it must not block. When it is cancelled, by a pause or a stop, it
+        ends what it has started within ``context.patience`` and leaves nothing behind. It is cancelled once per call.
+        Returning means that the job has done all it had to do: the task stays RUNNING and idle.
+
+        Raises:
+            Retriable: a passing fault; the runtime backs off and calls again. ``trace`` of the error is shown in the status.
+            Fatal: the task fails.
+        """
+
+
+class JobConnector(ABC):
+    """A connector that moves data out of Kafka itself. One instance per running connector, in one host of the cluster.
+
+    Kafka Connect calls this a sink. Converters, transforms and the worker's exactly once support have no part in it.
+    """
+
+    #: Version shown by ``GET /connector-plugins``.
+    version: ClassVar[str]
+    #: The options that every such connector has; see ``definition``.
+    config_def: ClassVar[ConfigDef]
+    #: Class of its task.
+    task_class: ClassVar[type[JobTask]]
+    #: Other values of ``connector.class`` that mean this one.
+    aliases: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, context: ConnectorContext) -> None:
+        self.context = context
+
+    async def start(self) -> None:
+        """Prepare; called once, before ``task_configs``."""
+
+    async def stop(self) -> None:
+        """Release what ``start`` took; called once."""
+
+    async def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
+        """The work as task configurations: one, unless the connector says otherwise."""
+        del max_tasks
+        return [{}]
+
+    @classmethod
+    def completed(cls, config: Mapping[str, str], kafka: Mapping[str, str]) -> dict[str, str]:
+        """The configuration with what follows from where it runs; called before every other use of it.
+
+        Args:
+            config: as the user wrote it, references resolved.
+            kafka: how the worker itself reaches Kafka: addresses and security, named as the Java client names them.
+        """
+        del kafka
+        return dict(config)
+
+    @classmethod
+    def definition(cls, config: Mapping[str, str]) -> ConfigDef:
+        """The options that a connector with this configuration has: those of the parts that it names come to ``config_def``."""
+        del config
+        return cls.config_def
+
+    @classmethod
+    async def validate(cls, properties: Mapping[str, str]) -> list[ConfigProblem]:
+        """Check the job's properties (as ``JobTaskContext.config.raw``) beyond what declarations can.
+
+        Called also when a declared check failed, so that all complaints come at once; the same complaint again does no harm.
+        """
+        del properties
+        return []
+
+    @classmethod
+    async def offsets(cls, config: Config) -> list[tuple[Position, Position]]:
+        """How far the job has come, as Kafka Connect shows it for sinks.
+
+        Partitions are ``{"kafka_topic": ..., "kafka_partition": ...}``, offsets ``{"kafka_offset": ...}`` (KIP-875).
+
+        Raises:
+            Retriable: it can't be asked now.
+        """
+        del config
+        return []
+
+    @classmethod
+    async def alter_offsets(cls, config: Config, offsets: Sequence[tuple[Position, Position | None]]) -> bool:
+        """Carry out an operator's change of offsets; the connector is stopped. None resets a partition.
+
+        Raises:
+            ConfigInvalid: it can't be done, or not so; the text says what to do instead.
+        """
+        del config, offsets
+        raise ConfigInvalid(f"the offsets of {cls.__name__} connectors can't be changed")

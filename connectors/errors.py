@@ -6,7 +6,13 @@ in the task's status.
 
 
 class MillraceError(Exception):
-    """Base of all errors that the product raises on purpose."""
+    """Base of all errors that the product raises on purpose.
+
+    Attributes:
+        trace: the trace of the process in which it happened, if that was another one; shown instead of this one's.
+    """
+
+    trace: str | None = None
 
 
 class Fatal(MillraceError):

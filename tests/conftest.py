@@ -21,6 +21,8 @@ from compose.local.console import say
 from compose.local.errors import Unavailable
 from compose.local.jvm import FAST_START
 from compose.local.kafka import KafkaCluster, live_brokers
+from compose.local.mariadb import MariaDb
+from compose.local.postgres import Postgres
 from compose.local.prometheus import Prometheus, find_prometheus
 from compose.local.registry import SchemaRegistry
 from compose.local.scylla.client import REAL, Emulation
@@ -151,6 +153,30 @@ def cassandra_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cassand
     """A Cassandra of the module's own, to be killed, paused and started at will; the test leaves it running."""
     with CassandraNode(tmp_path_factory.mktemp("cassandra"), port=None, jvm_options=FAST_START, say=say) as node:
         yield node
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+    """One PostgreSQL for all tests: `postgres.url` (JDBC), `.dsn` (libpq), `.user`, `.password`; skips where it cannot run."""
+    try:
+        server = Postgres(tmp_path_factory.mktemp("postgres"), port=None, durable=False, say=say)
+        _ = server.service
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    with server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb]:
+    """One MariaDB for all tests: `mariadb.url` (JDBC), `.port`, `.user`, `.password`; skips where it cannot run."""
+    try:
+        server = MariaDb(tmp_path_factory.mktemp("mariadb"), port=None, durable=False, say=say)
+        _ = server.service
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    with server:
+        yield server
 
 
 @pytest.fixture

@@ -56,7 +56,7 @@ def _bench(options: argparse.Namespace) -> int:
 def _demo(options: argparse.Namespace) -> int:
     from compose.demo import run_demo
 
-    return run_demo(lines=options.lines, keep=options.keep)
+    return run_demo(writes=options.writes, once=options.once)
 
 
 def _connector_help(options: argparse.Namespace) -> int:
@@ -74,11 +74,15 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"millrace {__version__}")
     commands = top.add_subparsers(metavar="COMMAND", required=True)
 
-    demo = commands.add_parser("demo", help="run the main job on the local stack and show the result",
-                               description="Starts Kafka and two workers on this machine, captures a file's lines into a "
-                                           "topic, kills a worker on the way, and compares topic and source.")
-    demo.add_argument("--lines", type=int, default=2000, metavar="N", help="lines written to the source (default 2000)")
-    demo.add_argument("--keep", action="store_true", help="leave everything running and say how to reach and stop it")
+    demo = commands.add_parser(
+        "demo", help="run the main job on the local stack and show the result",
+        description="Starts Kafka, an emulation of Scylla, a schema registry, PostgreSQL and two workers on this machine; "
+                    "creates "
+                    "a source connector and Spark jobs through REST; runs a shop with a schema change and a killed worker in "
+                    "its "
+                    "middle; compares every copy with the source, row by row. Leaves everything running.")
+    demo.add_argument("--writes", type=int, default=600, metavar="N", help="writes to the shop (default 600)")
+    demo.add_argument("--once", action="store_true", help="take everything down at the end")
     demo.set_defaults(run=_demo)
 
     worker = commands.add_parser("worker", help="run a worker",
@@ -91,6 +95,10 @@ def parser() -> argparse.ArgumentParser:
     worker.set_defaults(run=_worker)
 
     add_commands(commands)
+
+    # Its own parser comes with its code, see main.
+    commands.add_parser("job", help="run, check, watch and stop Spark jobs", add_help=False).add_argument(
+        "arguments", nargs=argparse.REMAINDER)
 
     plugins = commands.add_parser("plugins", help="list the plugins found, and those that failed to load")
     plugins.add_argument("--plugin-path", default="", metavar="DIRS", help="folders to search beside the installed packages")
@@ -124,10 +132,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Returns:
-        The exit code: 0 done, 1 failed (the reason is on standard error), 2 wrong arguments, 130 interrupted.
+        The exit code: 0 done, 1 failed (the reason is on standard error), 2 wrong arguments, 130 interrupted; ``job`` has
+        further ones.
     """
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    if arguments[:1] == ["job"]:
+        from spark_jobs.cli import main as job
+
+        try:
+            return job(arguments[1:])
+        except KeyboardInterrupt:
+            return 130
     top = parser()
-    options, rest = top.parse_known_args(argv)
+    options, rest = top.parse_known_args(arguments)
     # argparse takes no positional arguments behind an option that follows some: worker FILE --processes 1 CONNECTOR.
     if rest and hasattr(options, "connectors") and not any(item.startswith("-") for item in rest):
         options.connectors += map(Path, rest)

@@ -19,7 +19,7 @@ from inspect import isabstract
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.api import SourceConnector
+from connectors.api import JobConnector, SourceConnector
 from connectors.errors import ConfigInvalid
 from worker.converters.base import CONVERTERS, ConverterPlugin
 from worker.secrets.providers import PROVIDERS
@@ -35,11 +35,11 @@ from worker.transforms.registry import (
 from worker.transforms.versions import version_matches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from connectors.options import ConfigDef
 
-#: Entry point group -> the type that ``GET /connector-plugins`` shows.
+#: Entry point group -> the type that ``GET /connector-plugins`` shows; a connector that moves data itself is a ``sink``.
 GROUPS: Final = {
     "millrace.connectors": "source",
     "millrace.transforms": "transformation",
@@ -49,7 +49,8 @@ GROUPS: Final = {
     "millrace.config_providers": "config_provider",
 }
 #: What Kafka Connect drops at the end of a class name to make its short form.
-_SUFFIXES: Final = {"source": ("Connector",), "converter": ("Converter",), "header_converter": ("HeaderConverter", "Converter"),
+_SUFFIXES: Final = {"source": ("Connector",), "sink": ("Connector",), "converter": ("Converter",),
+                    "header_converter": ("HeaderConverter", "Converter"),
                     "transformation": ("Transformation",), "predicate": ("Predicate",), "config_provider": ("ConfigProvider",)}
 _DISTRIBUTION: Final = "millrace"
 
@@ -113,7 +114,7 @@ class PluginRegistry:
 
     # Lookups.
 
-    def connector(self, name: str) -> type[SourceConnector]:
+    def connector(self, name: str) -> type[SourceConnector | JobConnector]:
         """The connector that ``connector.class`` names.
 
         Raises:
@@ -127,7 +128,7 @@ class PluginRegistry:
         Raises:
             ConfigInvalid: Kafka Connect's text.
         """
-        plugin = self.find("source", name)
+        plugin = self.find("source", name) or self.find("sink", name)
         if plugin is None:
             raise ConfigInvalid(f"Failed to find any class that implements Connector and which name matches {name}, available "
                                 f"connectors are: {', '.join(self._descriptions())}")
@@ -194,7 +195,7 @@ class PluginRegistry:
             LookupError: there is none.
             ConfigInvalid: it is of a kind whose options can't be asked for.
         """
-        for kind in ("source", "converter", "header_converter"):
+        for kind in ("source", "sink", "converter", "header_converter"):
             plugin = self.find(kind, name)
             if plugin is not None:
                 definition: ConfigDef = plugin.cls.config_def  # type: ignore[attr-defined]
@@ -218,7 +219,7 @@ class PluginRegistry:
         A connector is listed under its Java names and under its Python path: whichever of them a client knows, it finds it,
         and each can be given as ``connector.class``.
         """
-        rows = [_row(name, "source", plugin.version) for plugin in self.plugins("source") for name in plugin.names]
+        rows = [_row(name, plugin.kind, plugin.version) for plugin in self._connectors() for name in plugin.names]
         rows.sort(key=lambda row: row["class"])
         if connectors_only:
             return rows
@@ -233,9 +234,9 @@ class PluginRegistry:
         """All plugins of a kind."""
         return [plugin for plugin in self._plugins if plugin.kind == kind]
 
-    def builtin_connectors(self) -> dict[str, type[SourceConnector]]:
+    def builtin_connectors(self) -> dict[str, type[SourceConnector | JobConnector]]:
         """Millrace's own connectors by their entry points' names."""
-        return {plugin.label: plugin.cls for plugin in self.plugins("source") if plugin.builtin}
+        return {plugin.label: plugin.cls for plugin in self._connectors() if plugin.builtin}
 
     def converter_definitions(self) -> dict[str, tuple[tuple[str, ...], ConfigDef]]:
         """Millrace's own converters: name -> (other names, options)."""
@@ -278,6 +279,8 @@ class PluginRegistry:
             return
         if kind in {"transformation", "predicate"}:
             return
+        if kind == "source" and issubclass(cls, JobConnector):
+            kind = "sink"
         path = f"{cls.__module__}.{cls.__qualname__}"
         aliases = tuple(alias for alias in getattr(cls, "aliases", ()) if alias != path)
         self._add(kind, cls, (*aliases, path), entry.name,
@@ -328,8 +331,12 @@ class PluginRegistry:
 
     def _descriptions(self) -> list[str]:
         return [f"PluginDesc{{klass=class {name}, name='{name}', version='{plugin.version}', encodedVersion={plugin.version}, "
-                f"type=source, typeName='source', location='{'classpath' if plugin.builtin else plugin.cls.__module__}'}}"
-                for plugin in self.plugins("source") for name in plugin.names]
+                f"type={plugin.kind}, typeName='{plugin.kind}', "
+                f"location='{'classpath' if plugin.builtin else plugin.cls.__module__}'}}"
+                for plugin in self._connectors() for name in plugin.names]
+
+    def _connectors(self) -> list[Plugin]:
+        return [*self.plugins("source"), *self.plugins("sink")]
 
 
 def _row(name: str, kind: str, version: str) -> dict[str, str]:
@@ -352,18 +359,22 @@ def _definitions(plugins: Iterable[Plugin]) -> dict[str, tuple[tuple[str, ...], 
     return dict(sorted(result.items()))
 
 
+#: What a plugin of a kind must be: one of these.
+_BASES: Final[Mapping[str, tuple[type, ...]]] = {
+    "source": (SourceConnector, JobConnector), "transformation": (Transform,), "predicate": (Predicate,)}
+
+
 def _fits(cls: Any, kind: str) -> bool:
-    base = {"source": SourceConnector, "transformation": Transform, "predicate": Predicate}.get(kind)
-    return base is not None and isinstance(cls, type) and issubclass(cls, base)
+    return kind in _BASES and isinstance(cls, type) and issubclass(cls, _BASES[kind])
 
 
 def _problem(cls: Any, kind: str) -> str | None:
     """Why a loaded object can't be a plugin of a kind, or None."""
     if not isinstance(cls, type):
         return f"it is a {type(cls).__name__}, not a class"
-    base = {"source": SourceConnector, "transformation": Transform, "predicate": Predicate}.get(kind)
-    if base is not None and not issubclass(cls, base):
-        return f"it is no {base.__name__}"
+    bases = _BASES.get(kind)
+    if bases is not None and not issubclass(cls, bases):
+        return f"it is no {' and no '.join(base.__name__ for base in bases)}"
     if isabstract(cls):
         return f"it does not implement {', '.join(sorted(getattr(cls, '__abstractmethods__', ())))}"
     needed = {"source": ("version", "config_def", "task_class"), "transformation": ("version", "config_def"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from connectors.api import JobProgress  # noqa: TC001 - msgspec reads the annotation at run time
 from connectors.errors import MillraceError
 
 
@@ -120,13 +121,19 @@ class PluginConfig(Message, frozen=True):
 
 
 class AlterOffsets(Message, frozen=True):
-    """Let the connector's class check a change of offsets; answered with a bool (``SourceConnector.alter_offsets``).
+    """Let the connector's class check a change of offsets; answered with a bool (``alter_offsets`` of the contract).
 
     ``offsets`` is JSON bytes: ``[[partition, offset or null], ...]``.
     """
 
     config: dict[str, str]
     offsets: bytes
+
+
+class JobOffsets(Message, frozen=True):
+    """How far a job has come; answered with JSON bytes ``[[partition, offset], ...]`` (``JobConnector.offsets``)."""
+
+    config: dict[str, str]
 
 
 class SetLogLevel(Message, frozen=True):
@@ -259,6 +266,8 @@ class TaskStats(msgspec.Struct):
     #: Milliseconds between a record's own timestamp and its acknowledgement, of the last batch; -1 when unknown.
     lag_ms: float = -1.0
     custom: list[CustomMetric] = msgspec.field(default_factory=list)
+    #: Of a task that moves the data itself; None of a source's.
+    job: JobProgress | None = None
 
 
 class Stats(Message, frozen=True):
@@ -274,7 +283,7 @@ class Stats(Message, frozen=True):
 
 ToHost = (
     Init | StartTask | StopTask | PauseTask | StartConnector | StopConnector | Validate | ListPlugins | PluginConfig
-    | AlterOffsets | SetLogLevel | Ping
+    | AlterOffsets | JobOffsets | SetLogLevel | Ping
 )
 ToControl = ReadOffsets | TaskState | ConnectorState | TaskConfigs | ActiveTopic | LoopStuck | Stats
 

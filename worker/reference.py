@@ -60,7 +60,9 @@ def _sections(title: str, intro: str, definitions: Mapping[str, tuple[tuple[str,
 
 def pages() -> dict[str, str]:
     """All pages: file name below ``docs/reference`` -> text."""
+    from connectors.api import JobConnector
     from worker.config import WORKER_CONFIG
+    from worker.job_config import JOB_CONFIG
     from worker.metrics.reference import render as metrics_page
     from worker.plugins import PluginRegistry
     from worker.source_config import SOURCE_CONFIG
@@ -76,6 +78,12 @@ def pages() -> dict[str, str]:
     }
     for name, connector in registry.builtin_connectors().items():
         also = f"\n\nAlso accepted as `connector.class`: {', '.join(f'`{alias}`' for alias in connector.aliases)}."
+        if issubclass(connector, JobConnector):
+            result[f"connectors/{name}.md"] = _page(
+                f"Options of the {name} connector",
+                f"`connector.class`: `{connector.__module__}.{connector.__qualname__}`.{also if connector.aliases else ''}\n\n"
+                "What the worker reads; all other options are the job's: [../jobs.md](../jobs.md).", JOB_CONFIG)
+            continue
         result[f"connectors/{name}.md"] = _page(
             f"Options of the {name} connector",
             f"`connector.class`: `{connector.__module__}.{connector.__qualname__}`.{also if connector.aliases else ''}\n\n"
@@ -86,4 +94,38 @@ def pages() -> dict[str, str]:
     result["transforms.md"] = _sections(
         "Transforms and predicates", "Options are given with the prefix `transforms.ALIAS.` or `predicates.ALIAS.`.",
         registry.transform_definitions())
+    result["jobs.md"] = _jobs_page()
     return result
+
+
+def _jobs_page() -> str:
+    """Options of Spark jobs, part by part, and their metrics."""
+    from spark_jobs import registry as jobs
+    from spark_jobs.config_keys import FRAME
+    from spark_jobs.metrics import FRAME_METRICS
+
+    intro = ("What a job file ([../jobs/running.md](../jobs/running.md)) may hold: the frame's options, those of its source "
+             "format, and those of its sink or of the materializer. Nested mappings mean the same as dotted names.")
+    parts = [f"# Options and metrics of Spark jobs\n{_NOTE}\n{intro}\n", "## The frame\n", table(FRAME)]
+    metrics = [("Every job", FRAME_METRICS)]
+    kinds = {"Source format": jobs.SOURCES, "Sink": jobs.SINKS, "Transformation": {"materialize": jobs.MATERIALIZER}}
+    for title, known in kinds.items():
+        for name, where in known.items():
+            part = jobs.load(where)
+            own = ConfigDef([key for key in part.config_def.keys.values() if key.name not in FRAME.keys])
+            prefixes = "".join(f" Properties that begin with `{prefix}` are passed on." for prefix in part.pass_through)
+            offers = f"Guarantees: {', '.join(part.guarantees)}.\n\n" if hasattr(part, "guarantees") else ""
+            parts.append(f"## {title} `{name}`\n\n{offers}{table(own) if own.keys else 'No options of its own.'}\n"
+                         + (f"\n{prefixes.strip()}\n" if prefixes else ""))
+            if getattr(part, "metrics", ()):
+                metrics.append((f"{title} `{name}`", part.metrics))
+    parts.append("## Metrics\n\n`metrics.port` of a job serves them to Prometheus, each with the label `job`. A job that a "
+                 "worker runs "
+                 "shows its own on the worker's `/metrics`, with the labels `connector` and `task`; see "
+                 "[metrics.md](metrics.md).\n")
+    for title, declared in metrics:
+        parts.append(f"### {title}\n\n| name | labels | type | unit | meaning |\n|---|---|---|---|---|")
+        parts += [f"| `millrace_job_{each.name}` | {', '.join(each.labels)} | {each.kind} | {each.unit} | {_cell(each.help)} |"
+                  for each in declared]
+        parts.append("")
+    return "\n".join(parts)

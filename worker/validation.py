@@ -9,9 +9,11 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from connectors.api import JobConnector, SourceConnector
 from connectors.errors import ConfigInvalid
 from connectors.options import MASK, ConfigDef, ConfigType, ConfigValue, invalid, java_string, parse_value
 from offsets.creation import group_keys
+from worker.job_config import JOB_CONFIG, foreign, job_properties, worker_kafka
 from worker.kafka_clients import client_arguments, overrides
 from worker.rest.checks import CLASS_OPTION, missing_type
 from worker.source_config import SOURCE_CONFIG
@@ -19,10 +21,9 @@ from worker.transforms.options import transform_config_keys, transform_problems
 from worker.transforms.registry import resolve_predicate, resolve_transform
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 
-    from connectors.api import SourceConnector
-    from connectors.options import Config, ConfigKey
+    from connectors.options import Config, ConfigKey, ConfigProblem
     from worker.plugins import Plugin, PluginRegistry
 
 _POLICY: Final = "connector.client.config.override.policy"
@@ -51,8 +52,9 @@ def plugin_config(registry: PluginRegistry, plugin: str, version: str | None = N
     if complaint is not None:
         raise ConfigInvalid(complaint)
     keys = dict(definition.keys)
-    if found.kind == "source":
-        for key in SOURCE_CONFIG.keys.values():
+    runtime = {"source": SOURCE_CONFIG, "sink": JOB_CONFIG}.get(found.kind)
+    if runtime is not None:
+        for key in runtime.keys.values():
             keys.setdefault(key.name, replace(key, default=found.version) if key.name == "connector.plugin.version" else key)
     return [definition_info(key) for key in keys.values()]
 
@@ -78,6 +80,8 @@ async def validate(registry: PluginRegistry, config: Mapping[str, str], plugin: 
     if name is None:
         raise ConfigInvalid(missing_type(config))
     found = registry.connector_plugin(name)
+    if found.kind == "sink":
+        return await _validate_job(registry, found, config, actual, worker_properties, deadline_s)
     connector: type[SourceConnector] = found.cls
     common = common_definition(registry, found, actual, worker_properties)
     own = connector.config_def
@@ -103,6 +107,33 @@ async def validate(registry: PluginRegistry, config: Mapping[str, str], plugin: 
         errors += wrong
     _hide_resolved(entries, config, actual)
     return {"name": config.get(CLASS_OPTION, name), "error_count": errors, "groups": groups, "configs": entries}
+
+
+async def _validate_job(registry: PluginRegistry, found: Plugin, config: Mapping[str, str], actual: Mapping[str, str],
+                        worker_properties: Mapping[str, str], deadline_s: float) -> dict[str, Any]:
+    """``validate`` for a connector that moves data itself: see there."""
+    connector: type[JobConnector] = found.cls
+    actual = connector.completed(actual, worker_kafka(worker_properties))
+    # Which options there are may depend on parts that have to be imported first: not on the event loop.
+    own = await asyncio.to_thread(connector.definition, actual)
+    common = ConfigDef([replace(key, default=found.version, recommender=_recommend([found.version]))
+                        if key.name == "connector.plugin.version" else key for key in JOB_CONFIG.keys.values()])
+    values = _evaluate(registry, common, actual)
+    values |= _evaluate(registry, own, actual)
+    complaint = registry.check_version(found, actual.get("connector.plugin.version"))
+    if complaint is not None:
+        _complain(values, CLASS_OPTION, complaint)
+        _complain(values, "connector.plugin.version", complaint)
+    for problem in foreign(actual):
+        _complain(values, problem.name, problem.message)
+    await _ask(connector, connector.validate(job_properties(own.canonical(actual), own)), values, deadline_s)
+    keys = {**common.keys, **own.keys}
+    groups = list(dict.fromkeys([*common.groups, *own.groups]))
+    entries = [{"definition": None, "value": value_info(value, None)} for value in values.values() if value.name not in keys]
+    entries += [{"definition": definition_info(key), "value": value_info(values[key.name], key)} for key in keys.values()]
+    _hide_resolved(entries, config, actual)
+    errors = sum(len(value.errors) for value in values.values())
+    return {"name": config.get(CLASS_OPTION, found.class_name), "error_count": errors, "groups": groups, "configs": entries}
 
 
 def common_definition(registry: PluginRegistry, connector: Plugin, config: Mapping[str, str],
@@ -265,20 +296,28 @@ async def _ask_connector(connector: type[SourceConnector], definition: ConfigDef
     """Ask the connector what only it knows: its own checks, exactly once, transaction boundaries."""
     own_errors = any(values[name].errors for name in definition.keys)
     config = None if own_errors else definition.parse(raw)
+    if config is not None:
+        await _ask(connector, connector.validate(config), values, deadline_s)
+    _check_exactly_once(connector, config, values, worker_properties)
+
+
+async def _ask(connector: type[SourceConnector | JobConnector], check: Coroutine[Any, Any, list[ConfigProblem]],
+               values: dict[str, ConfigValue], deadline_s: float) -> None:
+    """The complaints of the connector's own ``check``, or one about the check."""
     try:
         async with asyncio.timeout(deadline_s):
-            if config is not None:
-                for problem in await connector.validate(config):
-                    _complain(values, problem.name, problem.message)
+            for problem in await check:
+                _complain(values, problem.name or CLASS_OPTION, problem.message)
     except TimeoutError:
         _complain(values, CLASS_OPTION, f"The connector's own check took longer than {deadline_s:g} s: is the source it reads "
-                                        "from reachable from this worker?")
+                                        "from reachable from this worker?" if issubclass(connector, SourceConnector) else
+                  f"The connector's own check took longer than {deadline_s:g} s: are the systems it reads from and writes to "
+                  "reachable from this worker?")
     except ConfigInvalid as error:
         _complain(values, CLASS_OPTION, str(error))
     except Exception as error:  # noqa: BLE001 - foreign code may fail in any way; the user gets an answer all the same
         _log.error("The check of %s failed", connector.__qualname__, exc_info=error)
         _complain(values, CLASS_OPTION, f"The connector's own check failed with {type(error).__name__}: {error}")
-    _check_exactly_once(connector, config, values, worker_properties)
 
 
 def _check_exactly_once(connector: type[SourceConnector], config: Config | None, values: dict[str, ConfigValue],

@@ -1,17 +1,20 @@
 """The services that `up` can start, each built on the handle of its own module."""
 
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from compose.local import cassandra, connect, prometheus, registry
+from compose.local import cassandra, connect, mariadb, postgres, prometheus, registry
 from compose.local.cassandra import CassandraNode
 from compose.local.connect import JavaConnect
 from compose.local.console import Say
 from compose.local.errors import StackError
 from compose.local.kafka import DEFAULT_PORT as KAFKA_PORT
 from compose.local.kafka import KafkaCluster, Ports
+from compose.local.mariadb import MariaDb
 from compose.local.ports import LOOPBACK, is_free
+from compose.local.postgres import Postgres
 from compose.local.prometheus import Prometheus
 from compose.local.registry import SchemaRegistry
 from compose.local.scylla import emulation
@@ -70,12 +73,14 @@ class Offer:
         summary: One line for people.
         build: Prepares its parts; detached, so that they outlive the command.
         needs: Services that must run first.
+        stop_signal: What tells its processes to end in good order.
     """
 
     name: str
     summary: str
     build: Callable[[Request], Sequence[Part]]
     needs: tuple[str, ...] = ()
+    stop_signal: int = signal.SIGTERM
 
 
 def _kafka(request: Request) -> Sequence[Part]:
@@ -182,6 +187,28 @@ def _scylla(request: Request) -> Sequence[Part]:
     return [Part("emulation", service, server.address, server.port or 0, ports)]
 
 
+def _postgres(request: Request) -> Sequence[Part]:
+    server = Postgres(
+        request.home / "postgres",
+        port=_previous_port(request, "client", postgres.DEFAULT_PORT),
+        detached=True,
+        say=request.say,
+    )
+    service = server.service
+    return [Part("server", service, server.address, server.port or 0, {"client": server.port or 0})]
+
+
+def _mariadb(request: Request) -> Sequence[Part]:
+    server = MariaDb(
+        request.home / "mariadb",
+        port=_previous_port(request, "client", mariadb.DEFAULT_PORT),
+        detached=True,
+        say=request.say,
+    )
+    service = server.service
+    return [Part("server", service, server.address, server.port or 0, {"client": server.port or 0})]
+
+
 OFFERS: Mapping[str, Offer] = {
     offer.name: offer
     for offer in (
@@ -190,6 +217,11 @@ OFFERS: Mapping[str, Offer] = {
         Offer("prometheus", "Prometheus that scrapes a worker on its default port, with the alert rules", _prometheus),
         Offer("cassandra", "Apache Cassandra 5.0, one node, with its change log (cdc_enabled)", _cassandra),
         Offer("scylla", "an emulation of Scylla with CDC: a Cassandra dressed as one, for clients on one port", _scylla),
+        Offer(
+            "postgres", "PostgreSQL 18; user, password and database are 'millrace'", _postgres,
+            stop_signal=postgres.STOP_SIGNAL,
+        ),
+        Offer("mariadb", "MariaDB 11.4 with its binary log; user, password and database are 'millrace'", _mariadb),
         Offer("java-connect", "the Java Kafka Connect worker, to compare with", _java_connect, ("kafka",)),
     )
 }

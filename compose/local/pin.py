@@ -23,18 +23,22 @@ _POM = """\
 """
 _DEPENDENCY = """
 <dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>{}</dependency>"""
+_CLASSIFIER = """<classifier>{}</classifier><type>{}</type>"""
 # A file with a classifier is an application with all it needs inside.
-_WHOLE = """<classifier>{}</classifier><type>{}</type>
+_EXCLUSIONS = """
 <exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"""
+#: Ends a root that is wanted without what it depends on (it runs where that is there already, as inside Spark).
+ALONE = "!"
 
 
 def pom(roots: Sequence[str]) -> str:
     """A Maven project that depends on the roots."""
     dependencies: list[str] = []
     for root in roots:
-        names, _, extension = root.partition("@")
+        names, _, extension = root.removesuffix(ALONE).partition("@")
         group, artifact, version, *classifier = (escape(part) for part in names.split(":"))
-        whole = _WHOLE.format(classifier[0], extension or "jar") if classifier else ""
+        whole = _CLASSIFIER.format(classifier[0], extension or "jar") if classifier else ""
+        whole += _EXCLUSIONS if classifier or root.endswith(ALONE) else ""
         dependencies.append(_DEPENDENCY.format(group, artifact, version, whole))
     return _POM.format(dependencies="".join(dependencies))
 

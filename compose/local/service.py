@@ -59,6 +59,7 @@ class Service:
         detached: Whether it outlives this program.
         start_timeout: Seconds the service may take to be ready.
         stop_timeout: Seconds it may take to end by itself when told to.
+        stop_signal: What tells it to end in good order.
         launched: Called once the process exists, before it is ready: the place to write its number down.
     """
 
@@ -71,6 +72,7 @@ class Service:
     detached: bool = False
     start_timeout: float = 60.0
     stop_timeout: float = 20.0
+    stop_signal: int = signal.SIGTERM
     launched: "Callable[[Service], None] | None" = None
     _pid: int | None = field(default=None, init=False)
     _mark: str | None = field(default=None, init=False)
@@ -171,8 +173,8 @@ class Service:
         self.wait_stopped(timeout)
 
     def terminate(self) -> None:
-        """Ask the process to end (SIGTERM) and return at once."""
-        self._signal(signal.SIGTERM)
+        """Ask the process to end (`stop_signal`) and return at once."""
+        self._signal(self.stop_signal)
         self._signal(signal.SIGCONT)  # a paused process would never see the first signal
 
     def wait_stopped(self, timeout: float | None = None) -> None:

@@ -1,6 +1,7 @@
 """The detached stack behind `millrace up`, `down` and `status`: services that stay when the command ends."""
 
 import shutil
+import signal
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -147,7 +148,11 @@ class Stack:
         stopped: list[Entry] = []
         adopted: list[tuple[Entry, Service]] = []
         for entry in entries:
-            service = Service(f"{entry.service} {entry.part}", (), Path(entry.log), ready=lambda: True, detached=True)
+            offer = self.offers.get(entry.service)
+            service = Service(
+                f"{entry.service} {entry.part}", (), Path(entry.log), ready=lambda: True, detached=True,
+                stop_signal=signal.SIGTERM if offer is None else offer.stop_signal,
+            )  # fmt: skip
             if service.adopt(entry.pid, entry.mark):
                 self.say(f"stopping {entry.service} ({entry.part})")
                 service.terminate()

@@ -39,9 +39,9 @@ restart, and where a stream was read before the snapshot was asked for, the posi
 A row without any write time gets the last moment before ``below``.
 
 **Positions.** One per group, in a source partition of its own (the group's with ``snapshot: "true"``): the ranges of tokens
-that are left, and where one begins with a token of which some rows were sent, a digest of the last of them. They speak of
-tokens, so that the groups of a new generation go on with whatever the old ones left, however the ring is cut by then
-(``remaining``).
+that are left, and where one begins with a token of which some rows were sent, which of them was the last
+(``snapshot_order``). They speak of tokens, so that the groups of a new generation go on with whatever the old ones left,
+however the ring is cut by then (``remaining``).
 """
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ TABLE_ID: Final = "table_id"
 class Tokens(NamedTuple):
     """Tokens after ``after`` up to and with ``upto``; not empty, never around the ring's end.
 
-    ``row`` is the digest of the last row sent if it has the first of these tokens, ``after + 1``; else "".
+    ``row`` is the last row sent (``snapshot_rows.Item.digest``) if it has the first of these tokens, ``after + 1``; else "".
     """
 
     after: int

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from connectors.scylla.snapshot import LEFT, Traces, partition_of, to_offset
-from connectors.scylla.snapshot_rows import after_row
+from connectors.scylla.snapshot_order import Seek
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -76,7 +76,7 @@ class GroupSnapshot:
         self._refused = False
         #: Whether the range is read from its start, and what was sent of its first token is still to be found.
         self._seeking = True
-        self._passed_pages = False
+        self._seek: Seek | None = None
         #: Called when a hold ends.
         self.on_release: Callable[[], None] = _nothing
 
@@ -133,7 +133,7 @@ class GroupSnapshot:
         """Read the range anew from the row that was sent last: the paging state is of no use any more."""
         self.state = None
         self._seeking = True
-        self._passed_pages = False
+        self._seek = None
 
     def loaded(self, plan: RowPlan, rows: Sequence[RawRow], state: bytes | None) -> bool:
         """Take a page.
@@ -145,18 +145,19 @@ class GroupSnapshot:
         items = plan.items(rows, "" if self._seeking else first.row)
         if self._seeking and first.row:
             # Read again from the start of the partition that was under way: what was sent of it is left out.
-            rest = after_row(items, first.after + 1, first.row)
-            if rest is not None:
-                items = rest
-            elif state is not None and all(item.token == first.after + 1 for item in items):
-                self.state = state
-                self._passed_pages = True
-                return False
-            elif self._passed_pages:
-                # The row is gone, and pages were passed in the search for it: all of the partition is sent again.
+            seek = self._seek
+            if seek is None:
+                seek = self._seek = Seek(first.after + 1, first.row)
+            rest = seek.rest(items, more=state is not None)
+            if seek.lost:
+                # The row is gone, and what came after it can't be told: all of the partition is sent again.
                 self.position = self.position.again()
                 self.restart()
                 return False
+            if rest is None:
+                self.state = state
+                return False
+            items = rest
         self._seeking = False
         self.page = Loaded(plan, items, state)
         return True

@@ -5,6 +5,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from connectors.scylla.names import qualified, quoted
+from connectors.scylla.snapshot_order import MARK, PARTITION_CHARS, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -17,7 +18,7 @@ RawRow = tuple[Any, ...]
 
 _META: Final = 6  # members of a LogRow before its cells
 _TIME: Final = 1
-_DIGEST: Final = 8
+_DIGEST: Final = PARTITION_CHARS // 2
 
 
 class Item(NamedTuple):
@@ -25,7 +26,7 @@ class Item(NamedTuple):
 
     Attributes:
         token: of its partition.
-        digest: of its key; the first half is the partition's.
+        digest: tells it from others and says where it stands in its partition: see ``snapshot_order.Seek``.
         static: whether it is the static cells.
         raw: where it is from.
     """
@@ -66,6 +67,7 @@ class RowPlan:
         self._partition = kinds.count("partition_key")
         self._keys = self._partition + kinds.count("clustering")
         self._clustered = self._keys > self._partition
+        self._place = place_of(table.clustering_key)
         self._statics = [i for i, kind in enumerate(kinds) if kind == "static"]
         self._regulars = [i for i, kind in enumerate(kinds) if kind == "regular"]
         places = {column: self._width + n for n, column in enumerate(timed)}
@@ -89,7 +91,8 @@ class RowPlan:
         result: list[Item] = []
         width, first, last = self._width, 1 + self._partition, 1 + self._keys
         partition: Any = None
-        part = before[:2 * _DIGEST]
+        part = before[:PARTITION_CHARS]
+        place_of_row = self._place
         no_clustering = _hash((None,) * (last - first))
         for raw in rows:
             key = raw[1:first]
@@ -99,12 +102,14 @@ class RowPlan:
                 if digest != part:
                     part = digest
                     if self._statics and any(raw[1 + i] is not None for i in self._statics):
-                        result.append(Item(raw[0], part + no_clustering, True, raw))
+                        result.append(Item(raw[0], part + no_clustering + MARK, True, raw))
             if self._clustered:
                 clustering = raw[first:last]
                 if None in clustering and not any(cell is not None for cell in clustering):
                     continue  # a partition that has static cells only
-                result.append(Item(raw[0], part + _hash(clustering), False, raw))
+                digest = part + _hash(clustering)
+                place = place_of_row(clustering) if place_of_row is not None else None
+                result.append(Item(raw[0], digest if place is None else digest + MARK + place, False, raw))
             else:
                 result.append(Item(raw[0], part + no_clustering, False, raw))
             assert len(raw) >= width  # noqa: S101 - a page of another query
@@ -151,18 +156,3 @@ class RowPlan:
         stop = _META + self._keys
         for row in rows:
             traces.add(hash(repr(row[_META:stop])), row[_TIME])
-
-
-def after_row(items: list[Item], token: int, digest: str) -> list[Item] | None:
-    """What of a page that begins with ``token`` comes after the row that was sent last.
-
-    Returns:
-        The rest; None if the row is not in the page though it should be (it was deleted, or is in a later page: ``items`` ends
-        before another token comes).
-    """
-    for at, item in enumerate(items):
-        if item.token != token:
-            return None
-        if item.digest == digest:
-            return items[at + 1:]
-    return None

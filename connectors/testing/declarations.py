@@ -5,7 +5,7 @@ import inspect
 import re
 from typing import TYPE_CHECKING, Final
 
-from connectors.api import SourceConnector, SourceTask
+from connectors.api import JobConnector, JobTask, SourceConnector, SourceTask
 from connectors.errors import ConfigInvalid
 from connectors.options import ConfigKey, ConfigType, java_string, parse_value
 
@@ -75,7 +75,31 @@ def contract(connector: type[SourceConnector]) -> Iterator[str]:
             yield f"{name} must be a class method: it is called without an instance"
 
 
-def options(connector: type[SourceConnector]) -> Iterator[str]:
+def job_contract(connector: type[JobConnector]) -> Iterator[str]:
+    """Attributes that the runtime needs of a connector that moves data itself, and texts that its users need."""
+    if not _VERSION.match(getattr(connector, "version", "")):
+        yield "version is missing or does not start with a number like 1.0"
+    task_class: object = connector.task_class
+    if not (isinstance(task_class, type) and issubclass(task_class, JobTask)):
+        yield "task_class is not a JobTask"
+    elif not inspect.iscoroutinefunction(connector.task_class.run):
+        yield "task_class.run is not a coroutine function"
+    for name in ("completed", "definition", "validate", "offsets", "alter_offsets"):
+        if not inspect.ismethod(getattr(connector, name)):
+            yield f"{name} must be a class method: it is called without an instance"
+    for thing in (connector, connector.task_class):
+        if not (thing.__doc__ or "").strip() or thing.__doc__ in {JobConnector.__doc__, JobTask.__doc__}:
+            yield f"class {thing.__name__} has no docstring"
+    for name, key in connector.config_def.keys.items():
+        if not _OPTION.match(name):
+            yield f"option {name!r}: use lower-case words joined by dots"
+        if _SECRET.search(name) and not key.secret:
+            yield f"option {name!r} sounds like a secret but is not of type PASSWORD"
+        if not key.doc.strip():
+            yield f"option {name!r} has no doc"
+
+
+def options(connector: type[SourceConnector | JobConnector]) -> Iterator[str]:
     """Options whose defaults or examples do not fit their own declarations."""
     for name, key in connector.config_def.keys.items():
         if key.required or key.default is None:
@@ -114,5 +138,12 @@ DECLARATION_CHECKS: Final[Mapping[str, Callable[[type[SourceConnector]], Iterato
     "names_follow_the_rules": naming,
     "options_and_metrics_are_documented": documentation,
     "attributes_fulfil_the_contract": contract,
+    "options_fit_their_declarations": options,
+}
+
+#: Those for a connector that moves data itself. It has no records, so there is nothing for the conformance kit and no TYPES.md;
+#: options of the runtime's names (``errors.tolerance``) are its own, as the runtime's errors are about records.
+JOB_CHECKS: Final[Mapping[str, Callable[[type[JobConnector]], Iterator[str]]]] = {
+    "attributes_fulfil_the_contract": job_contract,
     "options_fit_their_declarations": options,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from worker.control.placement import INSTANCE, Unit, summary
+from worker.job_config import tasks_note
 
 if TYPE_CHECKING:
     from offsets.cluster import ClusterSnapshot
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from worker.control.table import Slot
 
 
-def explain_connector(node: Node, name: str, *, exactly_once: bool) -> dict[str, Any]:
+def explain_connector(node: Node, name: str, *, exactly_once: bool, sink: bool = False) -> dict[str, Any]:
     """The answer's body, from the leader's point of view."""
     snapshot = node.config.snapshot
     state = node.status.state
@@ -24,7 +25,7 @@ def explain_connector(node: Node, name: str, *, exactly_once: bool) -> dict[str,
     return {
         "name": name,
         "target_state": snapshot.target_state(name),
-        "notes": notes(snapshot, name, exactly_once=exactly_once),
+        "notes": notes(snapshot, name, exactly_once=exactly_once, sink=sink),
         "connector": explain_unit(table.get(instance), state.connector(name), reasons.get(instance),
                                   node.reconciler.waiting(instance)),
         "tasks": [{"id": unit.task, **explain_unit(table.get(unit), state.task(name, unit.task), reasons.get(unit),
@@ -36,7 +37,7 @@ def explain_connector(node: Node, name: str, *, exactly_once: bool) -> dict[str,
     }
 
 
-def notes(snapshot: ClusterSnapshot, name: str, *, exactly_once: bool) -> list[str]:
+def notes(snapshot: ClusterSnapshot, name: str, *, exactly_once: bool, sink: bool = False) -> list[str]:
     """What holds for the connector as a whole. Pure."""
     found = []
     if snapshot.target_state(name) != "STARTED":
@@ -49,6 +50,9 @@ def notes(snapshot: ClusterSnapshot, name: str, *, exactly_once: bool) -> list[s
         found.append("It has no tasks.")
     if exactly_once and name in snapshot.pending_fencing:
         found.append("Its tasks start as soon as the producers of their predecessors are fenced (exactly once).")
+    if sink:
+        found.extend(f"{note}." for note in tasks_note(snapshot.connectors.get(name, {})))
+        found.append(f"How far it is: GET /connectors/{name}/progress.")
     return found
 
 

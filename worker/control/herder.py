@@ -18,7 +18,9 @@ from offsets.records import (
 from worker.control.herder_admin import AdminOperations
 from worker.control.herder_offsets import OffsetOperations
 from worker.control.placement import INSTANCE, Unit
+from worker.control.progress import shown_progress
 from worker.control.wishes import restart_plan, unresolved
+from worker.protocol import TaskId
 from worker.rest.facade import REBALANCE_TEXT, NotLeader, RestError
 
 if TYPE_CHECKING:
@@ -73,6 +75,25 @@ class ClusterHerder(OffsetOperations, AdminOperations):
         """All task configurations by the tasks' names."""
         await self.ctx.known(name)
         return {f"{name}-{task}": config for task, config in enumerate(self.ctx.snapshot.task_configs(name))}
+
+    async def connector_progress(self, name: str) -> dict[str, Any]:
+        """How far a connector's job is; the worker that runs it knows."""
+        await self.ctx.known(name)
+        config = self.ctx.snapshot.connectors[name]
+        kind = self.ctx.connector_type(config)
+        if kind == "source":
+            raise RestError(400, f"Connector {name} is a source: GET /connectors/{name}/offsets says how far it is")
+        if not self.ctx.snapshot.task_configs(name):
+            return {"name": name, "type": kind, "tasks": []}
+        unit = Unit(name, 0)
+        if self.ctx.node.placement.table.owner(unit) == self.ctx.node.me:
+            window = self.ctx.node.tasks.tasks.get(TaskId(*unit))
+            job = None if window is None else window.latest.job
+            return {"name": name, "type": kind, "tasks": [shown_progress(self.ctx.node.worker_id, job)]}
+        url = self.ctx.node.owner_url(unit)
+        if url is None:
+            raise RestError(409, REBALANCE_TEXT)
+        raise NotLeader(url)
 
     async def task_status(self, name: str, task: int) -> dict[str, Any]:
         """One task's state."""

@@ -103,7 +103,8 @@ class AdminOperations:
         """Why each unit is where it is; the leader knows."""
         await self.ctx.lead()
         await self.ctx.known(name)
-        return explain_connector(self.ctx.node, name, exactly_once=self.ctx.exactly_once)
+        return explain_connector(self.ctx.node, name, exactly_once=self.ctx.exactly_once,
+                                 sink=self.ctx.connector_type(self.ctx.snapshot.connectors[name]) == "sink")
 
     async def drain(self) -> dict[str, Any]:
         """Hand everything over; answers at once."""

@@ -8,7 +8,7 @@ import orjson
 from connectors.errors import MillraceError, Retriable
 from offsets.positions import canonical
 from offsets.store import OffsetStore
-from worker.protocol import AlterOffsets, RemoteError
+from worker.protocol import AlterOffsets, JobOffsets, RemoteError
 from worker.rest.facade import RestError
 
 if TYPE_CHECKING:
@@ -45,7 +45,8 @@ class OffsetOperations:
             raise RestError(400, "Partitions / offsets need to be provided for an alter offsets request")
         changes = [(dict(partition), None if offset is None else dict(offset)) for partition, offset in offsets]
         checked = await self._ask_connector(name, changes)
-        await self._write(name, changes)
+        if not self._is_sink(name):
+            await self._write(name, changes)
         return (_CHECKED if checked else _EXTERNALLY).format("altered")
 
     async def reset_connector_offsets(self, name: str) -> str:
@@ -53,8 +54,13 @@ class OffsetOperations:
         await self._check(name)
         changes: list[tuple[Position, Position | None]] = [(partition, None) for partition, _ in await self._read(name)]
         checked = await self._ask_connector(name, changes)
-        await self._write(name, changes)
+        if not self._is_sink(name):
+            await self._write(name, changes)
         return (_CHECKED if checked else _EXTERNALLY).format("reset")
+
+    def _is_sink(self, name: str) -> bool:
+        """Whether the connector keeps its offsets itself."""
+        return self.ctx.connector_type(self.ctx.snapshot.connectors[name]) == "sink"
 
     async def _check(self, name: str) -> None:
         await self.ctx.lead()
@@ -65,7 +71,7 @@ class OffsetOperations:
                                  f"'/connectors/{name}/stop' endpoint")
         await self.ctx.wait_stopped(name, _STOP_DEADLINE_S)
         fenced = self.ctx.snapshot.fenced_counts.get(name, 0)
-        if self.ctx.exactly_once and fenced:
+        if self.ctx.exactly_once and fenced and not self._is_sink(name):
             await self.ctx.node.leader.fence_ids(name, fenced)
 
     async def _ask_connector(self, name: str, changes: Sequence[tuple[Position, Position | None]]) -> bool:
@@ -81,7 +87,9 @@ class OffsetOperations:
                                  f"{error}") from error
 
     async def _read(self, name: str) -> list[tuple[Position, Position]]:
-        """Positions in the cluster's topic, and over them those in the connector's own."""
+        """Positions in the cluster's topic, and over them those in the connector's own; a sink's are where it says."""
+        if self._is_sink(name):
+            return await self._read_sink(name)
         found: dict[bytes, tuple[Position, Position]] = {}
         for store in await self._stores(name):
             try:
@@ -94,6 +102,14 @@ class OffsetOperations:
                 if store is not self.ctx.node.offsets:
                     await store.stop()
         return list(found.values())
+
+    async def _read_sink(self, name: str) -> list[tuple[Position, Position]]:
+        message = JobOffsets(self.ctx.snapshot.connectors[name])
+        try:
+            answer = orjson.loads(await self.ctx.node.pool.ask(message, self.ctx.validate_s))
+        except (RemoteError, Retriable, TimeoutError) as error:
+            raise RestError(500, f"Failed to retrieve consumer group offsets for connector {name}: {error}") from error
+        return [(partition, offset) for partition, offset in answer]
 
     async def _write(self, name: str, changes: Sequence[tuple[Position, Position | None]]) -> None:
         for store in await self._stores(name):

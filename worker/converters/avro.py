@@ -111,7 +111,7 @@ class AvroConverter(Converter):
         self._size: int = parsed["schemas.cache.config"]
         self._encoders = SchemaCache(self._size)
         self._readers: OrderedDict[int, AvroReader] = OrderedDict()
-        self._registry = SchemaRegistryClient(_registry_settings(parsed))
+        self._registry = SchemaRegistryClient(registry_settings(parsed))
 
     async def prepare(self, topic: str, schema: Schema | None) -> None:
         """Find or register the schema for the topic; asks the registry once per subject and schema."""
@@ -213,7 +213,8 @@ def _schema_id(data: bytes) -> int:
     return int.from_bytes(data[1:5], "big")
 
 
-def _registry_settings(parsed: Config) -> RegistrySettings:
+def registry_settings(parsed: Config) -> RegistrySettings:
+    """How the converter's options say that the registry is reached; raises ``ConfigInvalid``."""
     pairs = [split_user_info(url) for url in parsed["schema.registry.url"]]
     if not pairs:
         raise ConfigInvalid('Missing required configuration "schema.registry.url" which has no default value.')

@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from connectors.api import JobConnector
 from connectors.errors import ConfigInvalid, Fatal, Retriable
 from connectors.options import ConfigDef, ConfigKey, ConfigType
 from offsets.topics import ensure_internal_topic
@@ -14,6 +15,7 @@ from worker.host.options import CONNECTOR
 from worker.host.plan import admin_client, check_exactly_once, exactly_once, own_offsets_topic
 from worker.host.saved import own_offsets_topic_settings
 from worker.host.task_runner import masked_trace
+from worker.job_config import tasks_note, worker_kafka
 from worker.logs import connector_logger, set_context
 from worker.protocol import ConnectorState, TaskConfigs
 
@@ -131,17 +133,13 @@ class ConnectorRunner:
         self._event(ConnectorState(self.name, state, self._start.generation, trace))
 
     async def _run(self) -> None:
-        connector: SourceConnector | None = None
+        connector: SourceConnector | JobConnector | None = None
         set_context(self.name)
         try:
             config = await self._resolve(self._start.config)
             cls = self._plugins.connector(config.get("connector.class", ""))
-            parsed = cls.config_def.parse(config)
-            options = CONNECTOR.parse(config)
-            check_exactly_once(cls, parsed, options, self._worker)
-            boundary = options["transaction.boundary"].lower() if exactly_once(self._worker) else ""
-            await self._load_offsets(own_offsets_topic(config, options, self._worker, boundary),
-                                     admin_client(config, self._worker).arguments)
+            parsed = await (self._prepare_job(cls, config) if issubclass(cls, JobConnector)
+                            else self._prepare_source(cls, config))
             adapter = connector_logger(f"{cls.__module__}.{cls.__qualname__}", self.name)
             context = _Context(self.name, parsed, self._offsets, adapter, self._offsets.load, self._asked.set, self._fail)
             connector = cls(context)
@@ -161,6 +159,24 @@ class ConnectorRunner:
                 except Exception:
                     log.exception("connector %s failed while it was stopped", self.name)
 
+    async def _prepare_source(self, cls: type[SourceConnector], config: dict[str, str]) -> Config:
+        """Check its options and read its saved offsets."""
+        parsed = cls.config_def.parse(config)
+        options = CONNECTOR.parse(config)
+        check_exactly_once(cls, parsed, options, self._worker)
+        boundary = options["transaction.boundary"].lower() if exactly_once(self._worker) else ""
+        await self._load_offsets(own_offsets_topic(config, options, self._worker, boundary),
+                                 admin_client(config, self._worker).arguments)
+        return parsed
+
+    async def _prepare_job(self, cls: type[JobConnector], config: dict[str, str]) -> Config:
+        """Check its options; the worker keeps no offsets for it."""
+        for note in tasks_note(config):
+            log.warning("connector %s: %s", self.name, note)
+        completed = cls.completed(config, worker_kafka(self._worker))
+        definition = await asyncio.to_thread(cls.definition, completed)
+        return definition.parse(completed)
+
     async def _load_offsets(self, own_topic: str | None, client: dict[str, Any]) -> None:
         self._offsets.read_also(own_topic, client)
         for pause in backoff():
@@ -178,7 +194,7 @@ class ConnectorRunner:
         if not self._failed.done():
             self._failed.set_result(error)
 
-    async def _serve(self, connector: SourceConnector, config: Mapping[str, str]) -> None:
+    async def _serve(self, connector: SourceConnector | JobConnector, config: Mapping[str, str]) -> None:
         most = int(config.get("tasks.max", "1"))
         pauses = backoff()
         while True:
@@ -212,7 +228,7 @@ class ConnectorRunner:
             self._event(TaskConfigs(self.name, checked, self._start.generation))
 
 
-def task_class_name(connector: type[SourceConnector], configured: str) -> str:
+def task_class_name(connector: type[SourceConnector | JobConnector], configured: str) -> str:
     """What ``task.class`` says: Java's name, so that Java can take over, unless the connector goes by its Python path."""
     task = connector.task_class
     by_path = configured.startswith(connector.__module__)

@@ -11,20 +11,24 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import orjson
 
+from connectors.api import JobConnector, JobProgress
 from connectors.errors import ConfigInvalid, Fatal
 from worker import kafka_clients
 from worker.host.connector_runner import ConnectorRunner
+from worker.host.job import JobPlan, make_job_plan
 from worker.host.options import WORKER
 from worker.host.plan import Plan, make_plan
 from worker.host.routes import ProducerSettings
 from worker.host.saved import OffsetWriter, SavedOffsets
 from worker.host.task_runner import TaskRunner
+from worker.job_config import worker_kafka
 from worker.logs import LoggerRegistry, set_context
 from worker.plugins import PluginRegistry
 from worker.protocol import (
     ActiveTopic,
     AlterOffsets,
     Init,
+    JobOffsets,
     ListPlugins,
     PauseTask,
     Ping,
@@ -160,7 +164,10 @@ class Host:
         plugins = self._known_plugins()
         resolved, _ = await self._transformer.transform_async(config)
         try:
-            keys = list(plugins.connector(resolved.get("connector.class", "")).config_def.keys.values())
+            cls = plugins.connector(resolved.get("connector.class", ""))
+            definition = (await asyncio.to_thread(cls.definition, resolved) if issubclass(cls, JobConnector)
+                          else cls.config_def)
+            keys = list(definition.keys.values())
         except ConfigInvalid:
             keys = []
         self._masker.learn(resolved, keys)
@@ -179,12 +186,19 @@ class Host:
         if old is not None:
             await old.stop(int(self._worker.get("task.shutdown.graceful.timeout.ms", "5000")) / 1000)
         runner = TaskRunner(message, lambda: self._plan(message), self._channel.event, self._masker.scrub)
+        with contextlib.suppress(ConfigInvalid):  # an unknown class fails the task
+            if self._known_plugins().connector_plugin(message.connector_config.get("connector.class", "")).kind == "sink":
+                runner.stats.job = JobProgress()
         self._tasks[message.id] = runner
         runner.start()
 
-    async def _plan(self, message: StartTask) -> Plan:
+    async def _plan(self, message: StartTask) -> Plan | JobPlan:
         set_context(message.id.connector, f"task-{message.id.task}")
         config = await self._resolve({**message.connector_config, **message.config})
+        plugin = self._known_plugins().connector_plugin(config.get("connector.class", ""))
+        if plugin.kind == "sink":
+            return await make_job_plan(message.id, plugin.cls, config, self._worker,
+                                       lambda topic: self._channel.event(ActiveTopic(message.id, topic)))
         return make_plan(message.id, config, self._worker, self._known_plugins(), self._channel.request, self._offset_writer,
                          lambda topic: self._channel.event(ActiveTopic(message.id, topic)))
 
@@ -217,7 +231,7 @@ class Host:
 
     # Questions to plugins.
 
-    async def _ask_plugin(self, message: Validate | ListPlugins | PluginConfig | AlterOffsets) -> bytes | bool:
+    async def _ask_plugin(self, message: Validate | ListPlugins | PluginConfig | AlterOffsets | JobOffsets) -> bytes | bool:
         from worker import validation
 
         plugins = self._known_plugins()
@@ -236,8 +250,16 @@ class Host:
             current.set_name(f"{message.config.get('name', '')}|alter-offsets")
         config = await self._resolve(message.config)
         cls = plugins.connector(config.get("connector.class", ""))
+        if issubclass(cls, JobConnector):
+            config = cls.completed(config, worker_kafka(self._worker))
+            definition = await asyncio.to_thread(cls.definition, config)
+        else:
+            definition = cls.config_def
+        parsed = definition.parse(config)
+        if isinstance(message, JobOffsets):
+            return orjson.dumps(await cls.offsets(parsed) if issubclass(cls, JobConnector) else [])
         offsets = [(partition, offset) for partition, offset in orjson.loads(message.offsets)]
-        return await cls.alter_offsets(cls.config_def.parse(config), offsets)
+        return await cls.alter_offsets(parsed, offsets)
 
     # Numbers.
 

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from connectors.api import SourceConnector
 from connectors.errors import ConfigInvalid
 from offsets.creation import CreationGroup, TopicCreator, creation_groups
 from worker import kafka_clients
@@ -19,7 +20,7 @@ from worker.transforms.pipeline import Pipeline, build_pipeline
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from connectors.api import OffsetReader, SourceConnector, SourceTask, TaskMetrics
+    from connectors.api import OffsetReader, SourceTask, TaskMetrics
     from connectors.options import Config
     from worker.converters.base import Converter, HeaderConverter
     from worker.plugins import PluginRegistry
@@ -241,6 +242,8 @@ def make_plan(task: TaskId, merged: Mapping[str, str], worker: Mapping[str, str]
         ConfigInvalid: a property is wrong; the message names it.
     """
     cls = plugins.connector(merged.get("connector.class", ""))
+    if not issubclass(cls, SourceConnector):
+        raise ConfigInvalid(f"{cls.__name__} is no source connector")
     options = CONNECTOR.parse(merged)
     config = cls.config_def.parse(merged)
     check_exactly_once(cls, config, options, worker)

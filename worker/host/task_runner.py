@@ -7,17 +7,19 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Final
 
-from connectors.errors import ConfigInvalid, Fenced
+from connectors.api import JobProgress
+from connectors.errors import ConfigInvalid, Fenced, MillraceError
 from worker.host.errors import RestartPolicy
 from worker.host.exactly_once import TransactionalSession
+from worker.host.job import JobPlan, JobSession
 from worker.host.options import CONNECTOR
+from worker.host.plan import Plan
 from worker.host.session import Session
 from worker.protocol import TaskState, TaskStats
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from worker.host.plan import Plan
     from worker.protocol import Message, StartTask
 
 log = logging.getLogger(__name__)
@@ -27,7 +29,10 @@ _MARGIN_S: Final = 1.0
 
 
 def masked_trace(error: BaseException, scrub: Callable[[str], str]) -> str:
-    """The full Python traceback of ``error`` without secrets."""
+    """The full Python traceback of ``error`` without secrets; the cause's own where it came from another process."""
+    trace = error.trace if isinstance(error, MillraceError) else None
+    if trace:
+        return scrub(f"{type(error).__name__}: {error}\n\n{trace.strip()}\n")
     return scrub("".join(traceback.format_exception(error)))
 
 
@@ -41,7 +46,7 @@ class TaskRunner:
         scrub: takes secrets out of a text.
     """
 
-    def __init__(self, start: StartTask, make_plan: Callable[[], Awaitable[Plan]], event: Callable[[Message], None],
+    def __init__(self, start: StartTask, make_plan: Callable[[], Awaitable[Plan | JobPlan]], event: Callable[[Message], None],
                  scrub: Callable[[str], str]) -> None:
         self.id = start.id
         self._generation = start.generation
@@ -54,8 +59,8 @@ class TaskRunner:
         self._resumed = asyncio.Event()
         if not start.paused:
             self._resumed.set()
-        self._session: Session | None = None
-        self._plan: Plan | None = None
+        self._session: Session | JobSession | None = None
+        self._plan: Plan | JobPlan | None = None
         self._active_topics: set[str] = set()
         self._policy = _policy(start.connector_config)
         self._runner: asyncio.Task[None] | None = None
@@ -96,7 +101,9 @@ class TaskRunner:
             self._resumed.clear()
         else:
             self._resumed.set()
-        if self._state in {"RUNNING", "PAUSED"}:
+        if isinstance(self._session, JobSession):
+            self._session.wake()  # it says by itself when its job has stopped, and when it runs again
+        elif self._state in {"RUNNING", "PAUSED"}:
             self._enter("PAUSED" if paused else "RUNNING")
 
     def report(self) -> TaskStats:
@@ -105,7 +112,7 @@ class TaskRunner:
         stats = self.stats
         if self._session is not None:
             self._session.refresh_stats()
-        if self._plan is not None:
+        if isinstance(self._plan, Plan):
             stats.custom = self._plan.metrics.report()
         return stats
 
@@ -126,6 +133,8 @@ class TaskRunner:
                 self._count_session()
                 delay = None if isinstance(error, Fenced) else self._policy.delay(time.monotonic() - began)
                 self.stats.last_error_ms = int(time.time() * 1000)
+                if self.stats.job is not None:
+                    self.stats.job.phase, self.stats.job.error = "failed", self._scrub(f"{error}".partition("\n")[0])
                 if delay is None:
                     # Not log.exception: the trace is in the message, masked.
                     log.error("%s: the task failed and won't start again by itself\n%s", self.id, trace)  # noqa: TRY400
@@ -143,8 +152,12 @@ class TaskRunner:
         for warning in plan.warnings:
             log.warning("%s: %s", self.id, warning)
         self.stats.started_at = time.time()
-        kind = TransactionalSession if plan.boundary else Session
-        session = self._session = kind(plan, self.stats, self._running)
+        session: Session | JobSession
+        if isinstance(plan, JobPlan):
+            session = JobSession(plan, self.stats, self.stats.job or JobProgress(), self._job_state)
+        else:
+            session = (TransactionalSession if plan.boundary else Session)(plan, self.stats, self._running)
+        self._session = session
         session.resumed = self._resumed
         await session.run()
 
@@ -155,6 +168,9 @@ class TaskRunner:
 
     def _running(self) -> None:
         self._enter("RUNNING" if self._resumed.is_set() else "PAUSED")
+
+    def _job_state(self, state: str, error: BaseException | None) -> None:
+        self._enter(state, None if error is None else masked_trace(error, self._scrub))
 
     def _account(self) -> None:
         now = time.monotonic()

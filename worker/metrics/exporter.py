@@ -17,7 +17,9 @@ from worker.metrics.registry import ADDED_LABELS, LABEL_NAMES, METRICS, Family, 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from worker.metrics.windows import TaskTable
+    from connectors.api import JobProgress
+    from worker.metrics.windows import Rates, TaskTable
+    from worker.protocol import TaskStats
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 #: Upper bounds in seconds of ``TaskStats.commit_buckets``.
@@ -179,9 +181,12 @@ def _histogram(name: str, labels: str, value: HistogramValue) -> Iterator[str]:
 
 def _custom(output: dict[str, tuple[str, str, list[str]]], table: TaskTable, texts: Mapping[str, str]) -> None:
     """Metrics that connectors report of their own, with the labels ``connector`` and ``task`` before theirs."""
+    declared = {metric.name for metric in registry.OWN}
     for task, window in table.tasks.items():
         for item in window.latest.custom:
             name = _metric_name(item.name)
+            if name in declared:
+                continue  # a job's part uses a name that the worker's own metrics have
             kind, _, lines = output.setdefault(
                 name, ("counter" if item.kind == "counter" else "gauge", texts.get(item.name, ""), []))
             own = [(label, text) for label, text in item.labels.items() if label not in {"connector", "task"}]
@@ -295,6 +300,8 @@ def _worker_groups(worker: WorkerStats, table: TaskTable, process: ProcessNumber
 def _task_groups(table: TaskTable, now: float, wall: float) -> dict[str, list[Entity]]:
     task_group: list[Entity] = []
     source: list[Entity] = []
+    sink: list[Entity] = []
+    jobs: list[Entity] = []
     errors: list[Entity] = []
     own: list[Entity] = []
     counts: dict[str, dict[str, int]] = {}
@@ -317,20 +324,11 @@ def _task_groups(table: TaskTable, now: float, wall: float) -> dict[str, list[En
             "batch-size-max": rates.batch_max,
             "batch-size-avg": rates.batch_avg,
         }))
-        source.append((labels, {
-            "source-record-poll-rate": rates.poll_rate,
-            "source-record-poll-total": stats.polled,
-            "source-record-write-rate": rates.write_rate,
-            "source-record-write-total": stats.written,
-            "poll-batch-max-time-ms": rates.poll_ms_max,
-            "poll-batch-avg-time-ms": rates.poll_ms_avg,
-            "source-record-active-count": stats.active,
-            "source-record-active-count-max": rates.active_max,
-            "source-record-active-count-avg": rates.active_avg,
-            "transaction-size-min": stats.transaction_size_min,
-            "transaction-size-max": stats.transaction_size_max,
-            "transaction-size-avg": _share(stats.transaction_records, stats.transactions),
-        }))
+        if stats.job is not None:
+            sink.append((labels, _sink_values(stats, stats.job, rates)))
+            jobs.append((labels, _job_values(stats.job)))
+        else:
+            source.append((labels, _source_values(stats, rates)))
         errors.append((labels, {
             "total-record-failures": stats.record_failures,
             "total-record-errors": stats.record_errors,
@@ -356,5 +354,51 @@ def _task_groups(table: TaskTable, now: float, wall: float) -> dict[str, list[En
     per_connector: list[Entity] = [((("connector", name),), {
         "connector-total-task-count": sum(states.values()),
         **{f"connector-{state}-task-count": states[state] for state in _STATES}}) for name, states in counts.items()]
-    return {registry.TASK: task_group, registry.SOURCE_TASK: source, registry.TASK_ERROR: errors, registry.OWN_TASK: own,
-            registry.WORKER_CONNECTOR: per_connector}
+    return {registry.TASK: task_group, registry.SOURCE_TASK: source, registry.SINK_TASK: sink, registry.TASK_ERROR: errors,
+            registry.OWN_TASK: own, registry.OWN_JOB: jobs, registry.WORKER_CONNECTOR: per_connector}
+
+
+def _source_values(stats: TaskStats, rates: Rates) -> dict[str, Any]:
+    return {
+        "source-record-poll-rate": rates.poll_rate,
+        "source-record-poll-total": stats.polled,
+        "source-record-write-rate": rates.write_rate,
+        "source-record-write-total": stats.written,
+        "poll-batch-max-time-ms": rates.poll_ms_max,
+        "poll-batch-avg-time-ms": rates.poll_ms_avg,
+        "source-record-active-count": stats.active,
+        "source-record-active-count-max": rates.active_max,
+        "source-record-active-count-avg": rates.active_avg,
+        "transaction-size-min": stats.transaction_size_min,
+        "transaction-size-max": stats.transaction_size_max,
+        "transaction-size-avg": _share(stats.transaction_records, stats.transactions),
+    }
+
+
+def _sink_values(stats: TaskStats, job: JobProgress, rates: Rates) -> dict[str, Any]:
+    return {
+        "sink-record-read-rate": rates.poll_rate,
+        "sink-record-read-total": stats.polled,
+        "sink-record-send-rate": rates.write_rate,
+        "sink-record-send-total": stats.written,
+        "sink-record-lag-max": max((each.lag for each in job.partitions), default=0),
+        "partition-count": len(job.partitions),
+        "offset-commit-seq-no": job.batch,
+        "offset-commit-completion-rate": rates.batch_rate,
+        "offset-commit-completion-total": stats.commits,
+        "put-batch-max-time-ms": rates.poll_ms_max,
+        "put-batch-avg-time-ms": rates.poll_ms_avg,
+    }
+
+
+def _job_values(job: JobProgress) -> dict[str, Any]:
+    return {
+        "millrace_job_up": int(job.phase in {"running", "retrying"}),
+        "millrace_job_starts_total": job.starts,
+        "millrace_job_lag_records": sum(each.lag for each in job.partitions),
+        "millrace_job_batch_records": job.batch_rows,
+        "millrace_job_batch_seconds": job.batch_s,
+        "millrace_job_busy_seconds_total": job.busy_s,
+        "millrace_job_rows_per_second": job.rows_per_s,
+        "millrace_job_progress_timestamp_seconds": job.progress_at,
+    }

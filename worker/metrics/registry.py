@@ -77,12 +77,14 @@ COORDINATOR: Final = "connect-coordinator-metrics"
 CONNECTOR: Final = "connector-metrics"
 TASK: Final = "connector-task-metrics"
 SOURCE_TASK: Final = "source-task-metrics"
+SINK_TASK: Final = "sink-task-metrics"
 TASK_ERROR: Final = "task-error-metrics"
 APP: Final = "app-info"
 OWN_WORKER: Final = "millrace-worker"
 OWN_TOPIC: Final = "millrace-topic"
 OWN_HOST: Final = "millrace-host"
 OWN_TASK: Final = "millrace-task"
+OWN_JOB: Final = "millrace-job"
 OWN_CONNECTOR: Final = "millrace-connector"
 PROCESS: Final = "process"
 
@@ -94,6 +96,7 @@ _A_PREFIX: Final = {
     CONNECTOR: "kafka_connect_connector",
     TASK: "kafka_connect_connector_task",
     SOURCE_TASK: "kafka_connect_source_task",
+    SINK_TASK: "kafka_connect_sink_task",
     TASK_ERROR: "kafka_connect_task_error",
     APP: "kafka_connect",
 }
@@ -105,6 +108,7 @@ _BEAN: Final = {
     CONNECTOR: "kafka_connect_connector_metrics",
     TASK: "kafka_connect_connector_task_metrics",
     SOURCE_TASK: "kafka_connect_source_task_metrics",
+    SINK_TASK: "kafka_connect_sink_task_metrics",
     TASK_ERROR: "kafka_connect_task_error_metrics",
     APP: "kafka_connect_app_info",
 }
@@ -140,6 +144,7 @@ _coordinator = _Group(COORDINATOR, "client_id")
 _connector = _Group(CONNECTOR, "connector")
 _task = _Group(TASK, "connector", "task")
 _source = _Group(SOURCE_TASK, "connector", "task")
+_sink = _Group(SINK_TASK, "connector", "task")
 _error = _Group(TASK_ERROR, "connector", "task")
 _app = _Group(APP, "client_id")
 _own_worker = _Group(OWN_WORKER, families=_OWN)
@@ -147,6 +152,7 @@ _own_topic = _Group(OWN_TOPIC, "topic", families=_OWN)
 _own_host = _Group(OWN_HOST, "host", families=_OWN)
 _own_connector = _Group(OWN_CONNECTOR, "connector", families=_OWN)
 _own_task = _Group(OWN_TASK, "connector", "task", families=_OWN)
+_own_job = _Group(OWN_JOB, "connector", "task", families=_OWN)
 _process = _Group(PROCESS, families=_OWN)
 
 CONNECT: Final[tuple[Metric, ...]] = (
@@ -209,6 +215,17 @@ CONNECT: Final[tuple[Metric, ...]] = (
     _source("transaction-size-min", _GAUGE, "records", "Smallest transaction since the task started."),
     _source("transaction-size-max", _GAUGE, "records", "Largest transaction since the task started."),
     _source("transaction-size-avg", _GAUGE, "records", "Average transaction since the task started."),
+    _sink("sink-record-read-rate", _GAUGE, "records/s", "Records read from Kafka a second in the window."),
+    _sink("sink-record-read-total", _COUNTER, "records", "Records read from Kafka since the task started."),
+    _sink("sink-record-send-rate", _GAUGE, "records/s", "Records or rows written by the sink a second in the window."),
+    _sink("sink-record-send-total", _COUNTER, "records", "Records or rows written by the sink since the task started."),
+    _sink("sink-record-lag-max", _GAUGE, "records", "Records that the partition furthest behind has still to be read."),
+    _sink("partition-count", _GAUGE, "", "Partitions of topics that the task reads."),
+    _sink("offset-commit-seq-no", _GAUGE, "", "Number of the last completed batch, as the job counts; -1 before the first."),
+    _sink("offset-commit-completion-rate", _GAUGE, "1/s", "Completed batches a second in the window."),
+    _sink("offset-commit-completion-total", _COUNTER, "", "Batches completed since the task started."),
+    _sink("put-batch-max-time-ms", _GAUGE, "ms", "Longest batch in the window."),
+    _sink("put-batch-avg-time-ms", _GAUGE, "ms", "Average time of a batch in the window."),
     _error("total-record-failures", _GAUGE, "", "Operations on records that failed."),
     _error("total-record-errors", _GAUGE, "", "Errors in operations on records, retried ones included."),
     _error("total-records-skipped", _GAUGE, "records", "Records skipped because of errors."),
@@ -258,6 +275,15 @@ OWN: Final[tuple[Metric, ...]] = (
     _own_task("millrace_task_produce_seconds_total", _COUNTER, "s",
               "Time between sending batches and their acknowledgement, summed over batches."),
     _own_task("millrace_task_produce_batches_total", _COUNTER, "", "Batches acknowledged by Kafka."),
+    _own_job("millrace_job_up", _GAUGE, "", "1 while the job's process runs and has said so, else 0."),
+    _own_job("millrace_job_starts_total", _COUNTER, "", "How often the job's process was started, restarts included."),
+    _own_job("millrace_job_lag_records", _GAUGE, "records", "Records that all partitions together have still to be read."),
+    _own_job("millrace_job_batch_records", _GAUGE, "records", "Records in the last batch."),
+    _own_job("millrace_job_batch_seconds", _GAUGE, "s", "How long the last batch took."),
+    _own_job("millrace_job_busy_seconds_total", _COUNTER, "s", "How long all batches together took."),
+    _own_job("millrace_job_rows_per_second", _GAUGE, "records/s", "Speed of the last batch."),
+    _own_job("millrace_job_progress_timestamp_seconds", _GAUGE, "s",
+             "When the job last told how far it is, since the epoch; 0 for never."),
     _process("process_cpu_seconds_total", _COUNTER, "s", "CPU time of the control process."),
     _process("process_resident_memory_bytes", _GAUGE, "bytes", "Resident memory of the control process."),
     _process("process_start_time_seconds", _GAUGE, "s", "When the control process started, since the epoch."),

@@ -51,6 +51,7 @@ class Rates(msgspec.Struct, frozen=True):
     """A task's numbers over its window; times in milliseconds, rates per second, shares from 0 to 1."""
 
     poll_rate: float = 0.0
+    batch_rate: float = 0.0
     write_rate: float = 0.0
     batch_avg: float = 0.0
     batch_max: float = 0.0
@@ -120,6 +121,7 @@ class TaskWindow:
             number += self._newer[3]
         return Rates(
             poll_rate=(latest.polled - then.polled) / elapsed,
+            batch_rate=polls / elapsed,
             write_rate=(latest.written - then.written) / elapsed,
             batch_avg=(latest.polled - then.polled) / polls if polls else 0.0,
             batch_max=self._batch_max.value(now),

@@ -114,6 +114,11 @@ async def explain(call: Call) -> web.Response:
     return answer(await call.herder.explain(call.connector))
 
 
+async def progress(call: Call) -> web.Response:
+    """``GET /connectors/{connector}/progress``: how far a connector that moves data itself is. Not in Kafka Connect."""
+    return answer(await call.herder.connector_progress(call.connector))
+
+
 def named(name: str, config: dict[str, str | None]) -> dict[str, str]:
     """The configuration with its connector's name in it.
 
@@ -142,4 +147,5 @@ ROUTES = (
     Route("PUT", "/connectors/{connector}/resume", resume),
     Route("PUT", "/connectors/{connector}/stop", stop),
     Route("GET", "/connectors/{connector}/explain", explain),
+    Route("GET", "/connectors/{connector}/progress", progress),
 )

@@ -124,6 +124,9 @@ class Herder(Protocol):
     async def explain(self, name: str) -> dict[str, Any]:
         """Why each task is where it is, or why it isn't running."""
 
+    async def connector_progress(self, name: str) -> dict[str, Any]:
+        """How far a connector that moves data itself is: ``{name, type, tasks}``. Answered by the worker that runs it."""
+
     async def drain(self) -> dict[str, Any]:
         """Hand this worker's connectors and tasks over; answers at once with what is still here."""
 

@@ -2,17 +2,23 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import secrets
 import threading
+import uuid
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from compose.local.scylla.writes import Delete, Insert, Update
+from connectors.cql.types import CqlType
+from connectors.cql.values import decoder
 from connectors.scylla.connector import ScyllaConnector
+from connectors.scylla.model import Column
 from connectors.scylla.snapshot import MAX_TOKEN, MIN_TOKEN, Tokens, from_offset, is_snapshot, remaining
+from connectors.scylla.snapshot_order import place_of
 from connectors.testing.contexts import SavedOffsets
 from connectors.testing.driver import Run
 
@@ -158,3 +164,47 @@ def test_what_was_in_the_table_and_what_is_written_meanwhile(scylla: Emulation, 
     assert [key for key, count in copy.reads.items() if count > 1] == []
     assert [change for change, count in copy.changes.items() if count > 1] == []
     assert sum(copy.reads.values()) > PARTITIONS
+
+
+#: Literals of values that are near each other, and at the ends.
+LITERALS: dict[str, list[str]] = {
+    **{kind: ["0", "1", "-1", str(-1 << bits), str((1 << bits) - 1)]
+       for kind, bits in (("tinyint", 7), ("smallint", 15), ("int", 31), ("bigint", 63), ("timestamp", 63))},
+    "date": [str((1 << 31) + days) for days in (-20_000, -1, 0, 1, 20_000)],
+    "time": ["0", "1", "256", "86399999999999"], "boolean": ["true", "false"],
+    "text": ["''", "'a'", "'a\x01'", "'ab'", "'b'", "'\x7f'", "'\u00e9'", "'\uffee'", "'\U0001f600'"],
+    "ascii": ["''", "'a'", "'a b'", "'ab'", "'~'"],
+    "blob": ["0x", "0x00", "0x0000", "0x00ff", "0x01", "0x7f", "0x80", "0xff", "0xff00"],
+    "timeuuid": [str(uuid.UUID(fields=(low, mid, 0x1000 | high, clock, 0, node))) for low, mid, high, clock, node in (
+        (1, 0, 0, 0x80, 0), (0xFFFFFFFF, 0, 0, 0x80, 0), (0, 1, 0, 0x80, 0), (0, 0xFFFF, 0, 0x80, 0), (0, 0, 1, 0x80, 0),
+        (0, 0, 0xFFF, 0xBF, 1 << 47), (0, 0, 0xFFF, 0xBF, 1), (0, 0, 0xFFF, 0x80, 1 << 47))],
+}
+
+
+@pytest.mark.parametrize("kinds", [("int", "text", "timeuuid"), ("blob", "boolean", "date"), ("ascii", "time", "tinyint"),
+                                   ("timestamp", "bigint", "smallint")], ids=" ".join)
+@pytest.mark.parametrize("backwards", [False, True], ids=["asc", "desc"])
+def test_places_sort_as_this_server_sorts(scylla: Emulation, scylla_keyspace: Callable[..., str], *, kinds: tuple[str, ...],
+                                          backwards: bool) -> None:
+    """A place that is wrong would lose the rows of a partition whose last row that was sent is deleted."""
+    table = f"{scylla_keyspace()}.t"
+    orders = [backwards, not backwards, backwards]
+    columns = ", ".join(f"c{n} {kind}" for n, kind in enumerate(kinds))
+    order = ", ".join(f"c{n} {'DESC' if back else 'ASC'}" for n, back in enumerate(orders))
+    scylla.execute(f"CREATE TABLE {table} (pk int, {columns}, PRIMARY KEY (pk, c0, c1, c2)) WITH CLUSTERING ORDER BY ({order})")
+    keys = list(itertools.product(*(LITERALS[kind] for kind in kinds)))
+    for at in range(0, len(keys), 50):
+        rows = "".join(f"INSERT INTO {table} (pk, c0, c1, c2) VALUES (1, {', '.join(key)}); "  # noqa: S608
+                       for key in keys[at:at + 50])
+        scylla.execute(f"BEGIN UNLOGGED BATCH {rows} APPLY BATCH")
+    place = place_of([Column(f"c{n}", CqlType(kind), "clustering", n, reversed=back)
+                      for n, (kind, back) in enumerate(zip(kinds, orders, strict=True))])
+    decoders = [decoder(CqlType(kind)) for kind in kinds]
+    assert place is not None
+
+    places = [place([decode(row[f"c{n}"] or b"") for n, decode in enumerate(decoders)])
+              for row in scylla.execute(f"SELECT c0, c1, c2 FROM {table} WHERE pk = 1")]  # noqa: S608
+
+    known = [each for each in places if each is not None]
+    assert len(known) == len(places) == len(set(known)) == len(keys)
+    assert known == sorted(known)

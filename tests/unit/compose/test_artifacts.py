@@ -1,5 +1,6 @@
 """The manifest: well formed, complete, and the same versions wherever one is named."""
 
+import configparser
 import re
 from pathlib import Path
 
@@ -22,18 +23,24 @@ def test_every_file_is_pinned_by_checksum_and_belongs_to_a_set() -> None:
 def test_every_root_is_pinned_in_its_set() -> None:
     manifest = load_manifest()
     for name, roots in manifest.roots.items():
-        assert set(roots) <= {artifact.coordinates for artifact in manifest.members(name)}
+        assert {root.removesuffix(pin.ALONE) for root in roots} <= {artifact.coordinates for artifact in manifest.members(name)}
 
 
 def test_a_version_is_named_once_and_followed_everywhere() -> None:
     manifest = load_manifest()
     kafka = manifest.versions["kafka"]
     assert manifest.images["kafka"].endswith(f":{kafka}")
-    own = {tuple(a.coordinates.split(":")[1:]) for a in manifest.artifacts if a.coordinates.startswith("org.apache.kafka:")}
+    # Spark brings the Kafka client that it was built with.
+    own = {tuple(a.coordinates.split(":")[1:]) for a in manifest.artifacts
+           if a.coordinates.startswith("org.apache.kafka:") and a.sets & {"kafka", "connect"}}
     assert len(own) > 20
     # The one artifact that Kafka did not release with every version.
     assert {artifact for artifact, version in own if version != kafka} <= {"connect-test-plugins"}
     assert manifest.roots["registry"][0].split(":")[2] == manifest.versions["registry"]
+    spark = manifest.roots["spark"][0].removesuffix(pin.ALONE).split(":")[2]
+    setup = configparser.ConfigParser()
+    setup.read(MANIFEST.parents[2] / "setup.cfg", encoding="utf-8")
+    assert f"pyspark>={spark},<" in setup["options.extras_require"]["spark"]
 
 
 @pytest.mark.parametrize(
@@ -69,6 +76,9 @@ def test_pom_takes_an_application_without_its_dependencies() -> None:
     whole = pin.pom(["g:a:1:all@tar.gz"])
     assert "<classifier>all</classifier><type>tar.gz</type>" in whole
     assert "<exclusion>" in whole
+    alone = pin.pom(["g:a:1!"])
+    assert "<version>1</version>" in alone
+    assert "<exclusion>" in alone
 
 
 def test_an_unknown_set_names_the_known_ones() -> None:

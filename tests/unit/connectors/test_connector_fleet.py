@@ -6,12 +6,17 @@ import pytest
 
 from connectors.testing import DECLARATION_CHECKS, WAIVERS, installed_connectors
 from connectors.testing.checks import CHECKS
+from connectors.testing.declarations import JOB_CHECKS
+from connectors.testing.fleet import installed_jobs
 
 ROOT = Path(__file__).parents[3]
 OURS = {name: connector for name, connector in installed_connectors().items() if connector.__module__.startswith("connectors.")}
+#: Connectors that move data themselves: their options and contract are checked here; the kit and TYPES.md are about records.
+JOBS = installed_jobs()
 
 
 def test_the_fleet_is_found() -> None:
+    assert {"spark"} <= JOBS.keys()
     assert {"file", "datagen"} <= OURS.keys()
 
 
@@ -50,8 +55,21 @@ def test_no_connector_knows_the_worker_or_another_connector(name: str) -> None:
             assert module in allowed | {""}, f"{path} imports connectors.{module}"
 
 
+@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize("check", JOB_CHECKS)
+def test_jobs(name: str, check: str) -> None:
+    assert not list(JOB_CHECKS[check](JOBS[name]))
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_every_job_has_its_page(name: str) -> None:
+    assert (ROOT / "docs" / "connectors" / f"{name}-job.md").exists()
+
+
 def test_aliases_are_unique() -> None:
-    names = [alias for connector in OURS.values() for alias in {*connector.aliases, connector.__name__}]
+    named = [(each.aliases, each.__name__) for each in OURS.values()]
+    named += [(each.aliases, each.__name__) for each in JOBS.values()]
+    names = [alias for aliases, name in named for alias in {*aliases, name}]
     assert len(set(names)) == len(names)
 
 

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connectors.api import JobPartition, JobProgress
 from tests.unit.metrics.exposition import Exposed, parse
 from worker.metrics.exporter import ConnectorNumbers, ProcessNumbers, WorkerStats, number, process_numbers, render
 from worker.metrics.reference import render as reference
@@ -31,6 +32,12 @@ def task(number_: int = 0, **changes: object) -> TaskStats:
         "state": "RUNNING", "started_at": 1900.0, "running_s": 80.0, "paused_s": 20.0, "polled": 100, "polls": 10,
         "written": 90, "commits": 4, "commit_s": 0.4, "commit_buckets": [0, 0, 1, 1, 4, 4, 4, 4, 4, 4, 4, 4], "lag_ms": 250.0,
         "active": 10, "active_max": 30, "batch_size_max": 25, **changes})
+
+
+def job(number_: int = 0, **changes: object) -> TaskStats:
+    progress = JobProgress(phase="running", batch=7, batch_rows=50, batch_s=0.5, busy_s=4.0, starts=2, rows_per_s=100.0,
+                           progress_at=1999.0, partitions=[JobPartition("in", 0, 10, 3), JobPartition("in", 1, 20, 5)])
+    return task(number_, **{"job": progress, "poll_s": 4.0, "poll_s_max": 0.5, "lag_ms": -1.0, **changes})
 
 
 def table(*tasks: TaskStats) -> TaskTable:
@@ -94,6 +101,26 @@ def test_family_c_ends_texts_in_info() -> None:
     assert value(found, "kafka_connect_connect_worker_metrics_connector_count") == 1
 
 
+def test_a_connector_that_moves_data_itself_has_a_sinks_metrics() -> None:
+    own = CustomMetric("millrace_job_state_rows", "gauge", 3.0, {})
+    hidden = CustomMetric("millrace_job_up", "gauge", 9.0, {})
+    found = exposed(Family.A, tasks=table(job(custom=[own, hidden])))
+    labels = {"connector": "my-file", "task": "0"}
+    for name, expected in {
+            "kafka_connect_sink_task_sink_record_read_total": 100, "kafka_connect_sink_task_sink_record_send_total": 90,
+            "kafka_connect_sink_task_sink_record_lag_max": 5, "kafka_connect_sink_task_partition_count": 2,
+            "kafka_connect_sink_task_offset_commit_seq_no": 7, "kafka_connect_sink_task_put_batch_max_time_ms": 500,
+            "kafka_connect_sink_task_put_batch_avg_time_ms": 400, "millrace_job_up": 1, "millrace_job_lag_records": 8,
+            "millrace_job_starts_total": 2, "millrace_job_busy_seconds_total": 4, "millrace_job_state_rows": 3}.items():
+        assert value(found, name, **labels) == expected, name
+    assert not [name for name in found if name.startswith("kafka_connect_source_task")]
+    found = exposed(Family.A, tasks=table(job(job=JobProgress(phase="failed"), state="FAILED")))
+    assert value(found, "millrace_job_up", **labels) == 0
+    assert value(found, "kafka_connect_sink_task_offset_commit_seq_no", **labels) == -1
+    found = exposed(Family.B, tasks=table(job()))
+    assert value(found, "kafka_connect_sink_task_metrics_sink_record_lag_max", **labels) == 5
+
+
 def test_our_own_metrics_are_there_in_every_family() -> None:
     for families in ((Family.A,), (Family.B,), (Family.A, Family.B, Family.C)):
         found = exposed(*families)
@@ -113,7 +140,7 @@ def test_our_own_metrics_are_there_in_every_family() -> None:
 
 @pytest.mark.parametrize("families", [(Family.A,), (Family.B,), (Family.C,), tuple(Family)])
 def test_everything_exposed_is_declared_and_everything_declared_is_exposed(families: tuple[Family, ...]) -> None:
-    found = exposed(*families)
+    found = exposed(*families, tasks=table(task(0), task(1, state="FAILED"), job(2)))
     declared = {metric.exposed(family) for metric in METRICS for family in families} - {None}
     assert set(found) == declared
     for metric in METRICS:

@@ -198,6 +198,10 @@ class MemoryHerder:
         self.known(name)
         return {"name": name, "tasks": []}
 
+    async def connector_progress(self, name: str) -> dict[str, Any]:
+        self.known(name)
+        return {"name": name, "type": "sink", "tasks": []}
+
     async def drain(self) -> dict[str, Any]:
         return {"draining": True, "connectors": [], "tasks": []}
 

@@ -226,6 +226,8 @@ async def test_what_kafka_connect_does_not_have(rest: Served) -> None:
     call, _ = rest
     await call("PUT", "/connectors/a/config", CONFIG)
     assert (await call("GET", "/connectors/a/explain")).json == {"name": "a", "tasks": []}
+    assert (await call("GET", "/connectors/a/progress")).json == {"name": "a", "type": "sink", "tasks": []}
+    assert (await call("GET", "/connectors/b/progress")).status == 404
     assert (await call("PUT", "/admin/drain")).status == 202
     metrics = await call("GET", "/metrics", headers={"Accept": "application/openmetrics-text"})
     assert (metrics.status, metrics.headers["Content-Type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")

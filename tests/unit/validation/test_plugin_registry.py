@@ -77,11 +77,13 @@ def test_a_connector_is_listed_under_each_name_that_can_be_configured() -> None:
     assert FILE in classes
     assert "connectors.file.connector.FileStreamSourceConnector" in classes
     assert classes == sorted(classes)
-    assert {row["type"] for row in rows} == {"source"}
+    assert {row["type"] for row in rows} == {"source", "sink"}
+    assert {row["class"] for row in rows if row["type"] == "sink"} == {"spark_jobs.SparkJob", "spark_jobs.connector.SparkJob"}
     for row in rows:
         assert registry.connector(row["class"]).version == row["version"]
     everything = registry.describe(connectors_only=False)
-    assert {row["type"] for row in everything} == {"source", "transformation", "predicate", "converter", "header_converter"}
+    assert {row["type"] for row in everything} == {"source", "sink", "transformation", "predicate", "converter",
+                                                   "header_converter"}
     assert everything[:len(rows)] == rows
 
 

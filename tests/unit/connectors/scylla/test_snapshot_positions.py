@@ -30,7 +30,7 @@ from connectors.scylla.snapshot import (
     to_offset,
     unwrapped,
 )
-from connectors.scylla.snapshot_rows import RowPlan, after_row
+from connectors.scylla.snapshot_rows import RowPlan
 
 TABLE = TableId("ks", "t")
 small = st.integers(-6, 6)
@@ -178,6 +178,4 @@ def test_rows_of_a_page() -> None:
         ([1, 2, None, None, None, [9]], None, 0), None, ([3, 1, None, None, None, None], None, 0)]
     assert plan.keep(items[1], 150) is None, "all of it is still to come"
     assert [item.token for item in plan.items(rows[1:], items[1].digest)] == [7, 8, 9], "static cells once"
-    assert after_row(items, 7, items[1].digest) == items[2:]
-    assert after_row(items, 7, "gone") is None
     assert len({item.digest for item in items}) == len(items)

@@ -1,0 +1,95 @@
+"""The demo's REST calls: each is printed so that it can be repeated by hand."""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from compose.local.console import say
+from compose.local.errors import StackError
+from compose.local.service import wait_until
+from compose.local.worker import MillraceWorker
+
+_CREATED = 201
+
+
+@dataclass
+class Rest:
+    """Calls whichever worker is alive.
+
+    Attributes:
+        workers: The cluster.
+    """
+
+    workers: list[MillraceWorker] = field(default_factory=list)
+
+    @property
+    def alive(self) -> MillraceWorker:
+        """A worker that runs."""
+        return next(worker for worker in self.workers if worker.running)
+
+    def create(self, name: str, config: Mapping[str, str]) -> None:
+        """POST a connector. Blocks until it is answered.
+
+        Raises:
+            StackError: It was refused.
+        """
+        body = {"name": name, "config": dict(config)}
+        say(f"POST {self.alive.url}/connectors")
+        for line in json.dumps(body, indent=2).splitlines():
+            say(f"  {line}")
+        status, answer = self.alive.request("POST", "/connectors", body)
+        if status != _CREATED:
+            raise StackError(f"connector {name} was refused with status {status}: {answer}")
+        say("201 created")
+
+    def until_running(self, names: Sequence[str]) -> None:
+        """Wait until all tasks of the connectors run, and say where. Blocks.
+
+        Raises:
+            StackError: One does not come to run.
+        """
+        begin = time.monotonic()
+        for name in names:
+            self.wait_running(name)
+            say(f"{name} runs on {' and '.join(self.where(name))}, {time.monotonic() - begin:.1f} s later")
+
+    def status(self, name: str) -> dict[str, Any]:
+        """A connector's status; without tasks while no worker answers."""
+        for worker in self.workers:
+            if not worker.running:
+                continue
+            try:
+                code, body = worker.request("GET", f"/connectors/{name}/status", timeout=5)
+            except OSError:
+                continue
+            if code == 200:
+                return dict(body)
+        return {"connector": {"state": "UNASSIGNED"}, "tasks": []}
+
+    def where(self, name: str) -> list[str]:
+        """Workers on which its tasks run."""
+        return sorted({task["worker_id"] for task in self.status(name)["tasks"] if task["state"] == "RUNNING"})
+
+    def wait_running(self, name: str, timeout: float = 120.0, *, without: str = "") -> None:
+        """Wait until it has tasks and all run, none of them on the worker ``without``. Blocks.
+
+        Raises:
+            StackError: A task failed for good or time is up; the message holds the status.
+        """
+        def runs() -> bool:
+            tasks = self.status(name)["tasks"]
+            return bool(tasks) and all(task["state"] == "RUNNING" and task["worker_id"] != without for task in tasks)
+
+        if not wait_until(runs, timeout, 0.1):
+            raise StackError(f"connector {name} did not come to run within {timeout:g} s: {self.status(name)}")
+
+    def metrics(self, *prefixes: str) -> list[str]:
+        """Lines of the workers' metrics that begin so."""
+        found: list[str] = []
+        for worker in self.workers:
+            if worker.running:
+                _, text = worker.request("GET", "/metrics")
+                found += [line for line in str(text).splitlines() if line.startswith(prefixes)]
+        return found

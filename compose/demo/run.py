@@ -1,0 +1,226 @@
+"""The demo from its first server to its last comparison."""
+
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from compose.demo import show
+from compose.demo.rest import Rest
+from compose.demo.shop import CUSTOMERS, ORDERS, TABLES, Shop
+from compose.local.console import say
+from compose.local.errors import StackError
+from compose.local.kafka import KafkaCluster
+from compose.local.postgres import Postgres
+from compose.local.registry import SchemaRegistry
+from compose.local.scylla.client import Emulation
+from compose.local.scylla.emulation import ScyllaEmulation
+from compose.local.service import Managed, wait_until
+from compose.local.worker import MillraceWorker
+
+SOURCE = "shop"
+HISTORY = "shop-history"
+WAREHOUSE = "shop-warehouse"
+JOBS = (*(f"{table.rpartition('.')[2]}-rows" for table in TABLES), HISTORY, WAREHOUSE)
+_CLASS = "spark_jobs.SparkJob"
+_LIMIT = 120.0
+
+
+def short(table: str) -> str:
+    """``shop.orders`` -> ``orders``."""
+    return table.rpartition(".")[2]
+
+
+@dataclass
+class Demo:
+    """The servers, the cluster and the shop.
+
+    Attributes:
+        folder: State of everything.
+        detached: Whether servers and workers outlive this program.
+    """
+
+    folder: Path
+    detached: bool
+    rest: Rest = field(default_factory=Rest)
+    services: list[tuple[str, Managed | KafkaCluster]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.kafka = KafkaCluster(self.folder / "kafka", port=None, detached=self.detached, say=say)
+        self.scylla = ScyllaEmulation(self.folder / "scylla", port=None, detached=self.detached, say=say)
+        self.registry = SchemaRegistry(self.folder / "registry", port=None, detached=self.detached, say=say)
+        self.postgres = Postgres(self.folder / "postgres", port=None, detached=self.detached, say=say)
+
+    def start(self) -> None:
+        """Start all servers side by side, then two workers. Blocks.
+
+        Raises:
+            StackError: One did not start.
+        """
+        servers: list[tuple[str, Managed | KafkaCluster]] = [
+            ("Kafka", self.kafka), ("Scylla (an emulation on Cassandra)", self.scylla), ("schema registry", self.registry),
+            ("PostgreSQL", self.postgres)]
+        failures: list[BaseException] = []
+
+        def start(name: str, server: Managed | KafkaCluster) -> None:
+            begin = time.monotonic()
+            try:
+                server.start()
+            except BaseException as error:  # noqa: BLE001 - raised below
+                failures.append(error)
+                return
+            self.services.append((name, server))
+            say(f"{name} is ready after {time.monotonic() - begin:.1f} s")
+
+        threads = [threading.Thread(target=start, args=each) for each in servers]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if failures:
+            raise failures[0]
+        for number in (1, 2):
+            worker = MillraceWorker(
+                self.folder / f"worker-{number}", self.kafka.bootstrap, group="demo", processes=1, detached=self.detached,
+                properties={"exactly.once.source.support": "enabled", "session.timeout.ms": "6000",
+                            "task.shutdown.graceful.timeout.ms": "20000"})
+            worker.start()
+            self.rest.workers.append(worker)
+            say(f"worker {number} is ready at {worker.url}")
+
+    def stop(self) -> None:
+        """End everything."""
+        for worker in self.rest.workers:
+            worker.stop()
+        for _, server in self.services:
+            server.stop()
+
+    def create_source(self) -> None:
+        """The source connector, through REST."""
+        self.rest.create(SOURCE, {
+            "connector.class": "scylla", "tasks.max": "2", "topic.prefix": "shop",
+            "scylla.cluster.ip.addresses": self.scylla.address, "scylla.table.names": ",".join(TABLES),
+            "output.format": "partition-update",
+            "key.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",
+            "value.converter": "io.confluent.connect.avro.AvroConverter",
+            "value.converter.schema.registry.url": self.registry.url,
+            "topic.creation.default.partitions": "2", "topic.creation.default.replication.factor": "1"})
+        self.rest.until_running([SOURCE])
+
+    def create_jobs(self) -> None:
+        """The Spark jobs, through REST: a materializer for each table, and two sinks for what these write."""
+        registry = self.registry.url
+        for table in TABLES:
+            self.rest.create(f"{short(table)}-rows", {
+                "connector.class": _CLASS, "source.topics": f"shop.{table}", "source.format": "partition-update",
+                "source.value.encoding": "avro", "source.schema.registry.url": registry, "transform.type": "materialize",
+                "sink.type": "kafka", "sink.kafka.topic": f"{short(table)}.rows", **self._local(f"{short(table)}-rows")})
+        rows = {"connector.class": _CLASS, "source.topics": ",".join(f"{short(table)}.rows" for table in TABLES),
+                "source.format": "debezium", "source.value.encoding": "avro", "source.key.encoding": "avro",
+                "source.schema.registry.url": registry}
+        self.rest.create(HISTORY, {**rows, "sink.type": "files", "sink.files.path": str(self.folder / "history"),
+                                   **self._local(HISTORY)})
+        self.rest.create(WAREHOUSE, {
+            **rows, "sink.type": "jdbc", "sink.jdbc.url": self.postgres.url, "sink.jdbc.user": self.postgres.user,
+            "sink.jdbc.password": self.postgres.password, **self._local(WAREHOUSE)})
+        self.rest.until_running(JOBS)
+
+    def _local(self, name: str) -> dict[str, str]:
+        return {"checkpoint.location": str(self.folder / "jobs" / name), "spark.master": "local[1]",
+                "spark.driver.memory": "512m"}
+
+    def settled(self, shop: Shop, timeout: float = _LIMIT) -> float:
+        """Wait until every copy equals the source; the seconds it took. Blocks.
+
+        Raises:
+            StackError: What still differs.
+        """
+        begin = time.monotonic()
+        wanted = {table: show.by_key(shop.rows(table), show.KEYS[table]) for table in TABLES}
+        copies: dict[str, Callable[[str], show.Rows]] = {
+            "topic": lambda table: show.folded(self.kafka.bootstrap, f"{short(table)}.rows", self.registry.url,
+                                               show.KEYS[table]),
+            "PostgreSQL": lambda table: show.selected(self.postgres, short(table), show.KEYS[table]),
+        }
+        for table in TABLES:
+            for name, copy in copies.items():
+                left = timeout - (time.monotonic() - begin)
+
+                def equal(copy: Callable[[str], show.Rows] = copy, table: str = table) -> bool:
+                    return bool(copy(table) == wanted[table])
+
+                if not wait_until(equal, left, 0.5):
+                    raise StackError(f"after {timeout:g} s {name} differs from {table}: "
+                                     f"{show.difference(wanted[table], copy(table))}")
+        return time.monotonic() - begin
+
+
+def run_demo(*, writes: int = 600, once: bool = False) -> int:
+    """Run the demo. Blocks: two to four minutes when everything is downloaded.
+
+    Args:
+        writes: Writes to the shop, half of them after a worker was killed.
+        once: Take everything down at the end.
+
+    Returns:
+        0 when every copy equals the source, row by row.
+
+    Raises:
+        StackError: A part did not start, or a copy differs.
+    """
+    started = time.monotonic()
+    folder = Path(tempfile.mkdtemp(prefix="millrace-demo-"))
+    demo = Demo(folder, detached=not once)
+    with ExitStack() as stack:
+        # A demo that failed leaves nothing behind, whatever was asked for.
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        stack.callback(demo.stop)
+        demo.start()
+        client = Emulation(demo.scylla.address)
+        stack.callback(client.close)
+        _act(demo, Shop(client), writes)
+        say(f"done in {time.monotonic() - started:.0f} s")
+        if not once:
+            stack.pop_all()
+            client.close()
+            show.left_running(demo.kafka, demo.registry, demo.scylla, demo.postgres, demo.rest, folder)
+    return 0
+
+
+def _act(demo: Demo, shop: Shop, writes: int) -> None:
+    shop.create()
+    say(f"tables {CUSTOMERS} and {ORDERS} with change data capture")
+    demo.create_source()
+    shop.trade(writes // 4)
+    say(f"{writes // 4} writes to the shop; each table has a topic now")
+    demo.create_jobs()
+    say(f"{writes // 4} writes more")
+    shop.trade(writes // 4)
+    say(f"every copy equals the source, {demo.settled(shop):.1f} s after the last write; "
+        + ", ".join(f"{kind}s: {count}" for kind, count in sorted(shop.counts.items())))
+    then = time.time()
+    earlier = {table: shop.rows(table) for table in TABLES}
+
+    say(f"while everything runs: {shop.add_column()}")
+    trading = shop.trading(writes - writes // 4 * 2)
+    victim = max(demo.rest.workers, key=lambda worker: sum(
+        worker.worker_id in demo.rest.where(name) for name in (SOURCE, *JOBS)))
+    moved = [name for name in (SOURCE, *JOBS) if victim.worker_id in demo.rest.where(name)]
+    say(f"kill -9 worker {victim.worker_id}, which runs {', '.join(moved)}, while writes go on")
+    victim.kill()
+    begin = time.monotonic()
+    for name in moved:
+        demo.rest.wait_running(name, without=victim.worker_id)
+    say(f"all of it runs on the other worker, {time.monotonic() - begin:.1f} s after the kill")
+    shop.finish(trading)
+    say(f"every copy equals the source again, {demo.settled(shop):.1f} s after the last write")
+
+    show.topics(demo.kafka.bootstrap, [f"shop.{table}" for table in TABLES] + [f"{short(table)}.rows" for table in TABLES])
+    show.event(demo.kafka.bootstrap, f"{short(ORDERS)}.rows", demo.registry.url)
+    show.side_by_side(shop, demo.kafka.bootstrap, demo.registry.url, demo.postgres)
+    show.history(demo.folder / "history", ORDERS, then, earlier[ORDERS])
+    show.lag(demo.rest)

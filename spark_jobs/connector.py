@@ -1,0 +1,265 @@
+"""A Spark job as a connector: ``connector.class: spark_jobs.SparkJob``.
+
+The worker's task starts the job's process, listens to its events and ends it; no record passes through the worker. Spark is
+imported nowhere here: a worker without the extra ``spark`` starts, lists the connector, and says what is missing.
+"""
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from connectors.api import JobConnector, JobPartition, JobTask
+from connectors.errors import ConfigInvalid, Fatal, Retriable
+from connectors.options import ConfigDef, ConfigProblem
+from spark_jobs.config_keys import AVAILABLE_NOW, FRAME
+from spark_jobs.control import Control
+from spark_jobs.job import control_folder
+from spark_jobs.supervisor import JobProcess, Predecessor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from connectors.api import JobProgress, JobTaskContext, Position
+    from connectors.options import Config
+
+#: Modules of the extra ``spark`` that every job needs, by the names of their distributions.
+_NEEDED: Final = {"pyspark": "pyspark", "confluent_kafka": "confluent-kafka", "pyarrow": "pyarrow"}
+#: So many ends without a cause within ``_CRASH_WINDOW_S`` seconds fail the task.
+_CRASHES: Final = 5
+_CRASH_WINDOW_S: Final = 600.0
+#: What a job may take beyond its own limit until it is killed, seconds.
+_GRACE_S: Final = 10.0
+#: Partitions whose positions are kept for answers.
+_MOST_PARTITIONS: Final = 2000
+
+
+class SparkJobTask(JobTask):
+    """Runs one Spark job as a child process, from its checkpoint to its end."""
+
+    def __init__(self, context: JobTaskContext) -> None:
+        super().__init__(context)
+        self._crashes: list[float] = []
+        self._failure: dict[str, Any] | None = None
+        self._reason = ""
+
+    async def run(self) -> None:
+        """Run the job; see the contract.
+
+        Raises:
+            Retriable: its process died, or said that what happened may pass.
+            Fatal: it failed, or dies again and again.
+        """
+        missing = missing_packages()
+        if missing:
+            raise Fatal(install_text(missing))
+        progress, log, config = self.context.progress, self.context.log, self.context.config
+        progress.phase, progress.error = "starting", ""
+        self._failure, self._reason = None, ""
+        limit_s = config["stop.timeout.ms"] / 1000 + _GRACE_S
+        name: str = config["name"]
+        control = Control(control_folder(name))
+        before = Predecessor(control.folder / "supervised.json")
+        if not await before.clear(control.running, limit_s, log):
+            progress.error = f"job {name} runs on this machine already"
+            raise Retriable(f"{progress.error} (process {control.status().get('pid', 'unknown')}): one job has one run at a "
+                            "time. End it with `millrace job stop`, or give the connector another name")
+        process = JobProcess(command, config.raw, self._event, log)
+        try:
+            await process.start()
+            progress.pid = process.pid
+            progress.starts += 1
+            before.remember(process.pid)
+            log.info("the job runs as process %d", process.pid)
+            code = await process.wait()
+            await process.drained()
+        except asyncio.CancelledError:
+            progress.phase = "stopping"
+            asked = time.monotonic()
+            await process.stop(lambda: self._patience(asked + limit_s))
+            progress.phase = "stopped"
+            raise
+        except OSError as error:
+            raise Retriable(f"the job's process could not be started: {error}") from error
+        finally:
+            progress.pid = 0
+            await process.close()
+        self._judge(code, list(process.tail))
+
+    def _patience(self, until: float) -> float:
+        left = until - time.monotonic()
+        allowed = self.context.patience()
+        return left if allowed is None else min(left, allowed)
+
+    def _event(self, event: dict[str, Any]) -> None:
+        kind = event.get("event")
+        progress = self.context.progress
+        if kind == "started":
+            progress.phase, progress.started_at, progress.error = "running", time.time(), ""
+            progress.batch = -1 if event.get("batch") is None else int(event["batch"])
+            self.context.running()
+        elif kind == "progress":
+            take_progress(progress, event)
+            for topic in {each.topic for each in progress.partitions}:
+                self.context.topic_used(topic)
+        elif kind == "retrying":
+            progress.phase, progress.error = "retrying", str(event.get("error", ""))
+            progress.retries += 1
+        elif kind == "failed":
+            self._failure = event
+        elif kind == "stopped":
+            self._reason = str(event.get("reason", ""))
+
+    def _judge(self, code: int, tail: list[str]) -> None:
+        """What becomes of a process that ended without being asked to."""
+        progress, failure = self.context.progress, self._failure
+        error: Fatal | Retriable
+        if failure is not None:
+            text = str(failure.get("error") or f"the job failed with exit code {code}")
+            # Its lock may still be held for a moment by a run that is ending.
+            passing = failure.get("retriable") or failure.get("kind") == "AlreadyRuns"
+            error = Retriable(text) if passing else Fatal(text)
+            error.trace = str(failure.get("trace") or "") or None
+        elif code == 0:
+            if self.context.config["trigger.mode"] == AVAILABLE_NOW:
+                progress.phase, progress.error = "finished", ""
+                return
+            error = Retriable(f"the job was stopped from outside ({self._reason or 'it ended with exit code 0'}); to stop it "
+                              "for longer, pause or stop the connector")
+        elif code == 2:
+            error = Fatal("the job refuses its configuration")
+            error.trace = "\n".join(tail) or None
+        else:
+            error = self._crash(code, tail)
+        progress.phase, progress.error = "failed", (str(error).splitlines() or [""])[0]
+        raise error
+
+    def _crash(self, code: int, tail: list[str]) -> Fatal | Retriable:
+        """The error for an end without a word; a passing one, unless it happens again and again."""
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        hint = " (out of memory? see the system's log)" if code == -9 else ""
+        now = time.monotonic()
+        self._crashes = [at for at in self._crashes if now - at < _CRASH_WINDOW_S] + [now]
+        text = f"the job's process {how} without saying why{hint}"
+        error: Fatal | Retriable
+        if len(self._crashes) >= _CRASHES:
+            error = Fatal(f"{text}; this happened {len(self._crashes)} times within {_CRASH_WINDOW_S / 60:.0f} minutes, it is "
+                          "not started again. Mend the cause, then restart the task")
+            self._crashes.clear()
+        else:
+            error = Retriable(text)
+        error.trace = "The end of its output:\n" + "\n".join(tail) if tail else None
+        return error
+
+
+class SparkJob(JobConnector):
+    """Runs a Spark job (``docs/jobs``) as one supervised task: the properties of its job file are the connector's options."""
+
+    version: ClassVar[str] = "0.1.0"
+    config_def: ClassVar[ConfigDef] = FRAME
+    task_class: ClassVar[type[JobTask]] = SparkJobTask
+    aliases: ClassVar[tuple[str, ...]] = ("spark_jobs.SparkJob",)
+
+    @classmethod
+    def completed(cls, config: Mapping[str, str], kafka: Mapping[str, str]) -> dict[str, str]:
+        """With the worker's own Kafka, security included, unless ``kafka.bootstrap.servers`` names another one."""
+        own = {} if config.get("kafka.bootstrap.servers", "").strip() else {
+            f"kafka.{name}": value for name, value in kafka.items() if value}
+        return {**own, **{name: value for name, value in config.items()
+                          if name != "kafka.bootstrap.servers" or value.strip()}}
+
+    @classmethod
+    def definition(cls, config: Mapping[str, str]) -> ConfigDef:
+        """The frame's options, then its source's and its sink's; imports those."""
+        from spark_jobs.config import parts
+
+        return parts(config).definition
+
+    @classmethod
+    async def validate(cls, properties: Mapping[str, str]) -> list[ConfigProblem]:
+        """All that ``millrace job validate`` would say before it touches a server."""
+        missing = missing_packages()
+        if missing:
+            return [ConfigProblem("connector.class", install_text(missing))]
+        return await asyncio.to_thread(_check, properties)
+
+    @classmethod
+    async def offsets(cls, config: Config) -> list[tuple[Position, Position]]:
+        """What the job has committed to its consumer group, as Kafka Connect shows it for sinks."""
+        from spark_jobs.committed import committed
+
+        found = await committed(config.raw, group_of(config))
+        return [({"kafka_topic": topic, "kafka_partition": partition}, {"kafka_offset": offset})
+                for (topic, partition), offset in sorted(found.items())]
+
+    @classmethod
+    async def alter_offsets(cls, config: Config, offsets: Sequence[tuple[Position, Position | None]]) -> bool:
+        """Refused: a job goes on from its checkpoint.
+
+        Raises:
+            ConfigInvalid: always.
+        """
+        del offsets
+        name = config["name"]
+        where = config["checkpoint.location"] or "its default folder; `millrace job plan` prints it"
+        raise ConfigInvalid(
+            f"a Spark job goes on from its checkpoint ({where}), where position and output belong together; the consumer "
+            f"group {group_of(config)} only shows how far it is. To read everything again, create the connector anew under "
+            "another name, or with another checkpoint.location, and source.starting.offsets=earliest; sinks that write each "
+            "change once by its own position leave out what they have, others need an empty target. "
+            f"Connector {name} was not changed")
+
+
+def command(events: int) -> list[str]:
+    """The command line of a job's process: its configuration comes by its standard input."""
+    return [sys.executable, "-m", "spark_jobs.run", "-", "--events", str(events), "--supervised"]
+
+
+def group_of(config: Config) -> str:
+    """The consumer group that a job commits to."""
+    return str(config["kafka.group.id"] or f"millrace-{config['name']}")
+
+
+def missing_packages() -> list[str]:
+    """Distributions of the extra ``spark`` that are not installed here."""
+    return [name for module, name in _NEEDED.items() if find_spec(module) is None]
+
+
+def install_text(missing: Sequence[str]) -> str:
+    """What to do about them."""
+    return (f"Spark jobs need {', '.join(missing)}, which this worker's Python ({sys.executable}) does not have: install "
+            "Millrace with its extra, pip install 'millrace[spark]', on every worker that may run them, and restart those")
+
+
+def _check(properties: Mapping[str, str]) -> list[ConfigProblem]:
+    from spark_jobs.config import check
+
+    try:
+        return check(properties)[1]
+    except ConfigInvalid as error:
+        return [ConfigProblem("connector.class", str(error))]
+
+
+def take_progress(progress: JobProgress, event: Mapping[str, Any]) -> None:
+    """Fold one progress event into the numbers. Pure but for ``progress``."""
+    rows, batch = int(event.get("rows") or 0), event.get("batch")
+    progress.phase, progress.error = "running", ""
+    progress.progress_at = time.time()
+    if isinstance(batch, int) and batch != progress.batch and event.get("duration_ms"):
+        seconds = float(event.get("duration_ms") or 0) / 1000
+        progress.batch, progress.batch_rows, progress.batch_s = batch, rows, seconds
+        progress.batches += 1
+        progress.busy_s += seconds
+        progress.batch_s_max = max(progress.batch_s_max, seconds)
+        progress.batch_rows_max = max(progress.batch_rows_max, rows)
+        progress.read += rows
+        progress.written += int(event.get("written") or 0)
+    progress.rows_per_s = float(event.get("rows_per_s") or 0)
+    lags, positions = event.get("lag") or {}, event.get("position") or {}
+    progress.partitions = [
+        JobPartition(topic, int(partition), int(positions.get(topic, {}).get(partition, -1)), int(lag))
+        for topic, each in lags.items() for partition, lag in each.items()][:_MOST_PARTITIONS]
+    progress.metrics = {name: float(value) for name, value in (event.get("metrics") or {}).items()
+                        if isinstance(value, int | float)}

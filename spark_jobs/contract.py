@@ -1,0 +1,220 @@
+"""What the parts of a job know of each other: the batch, its tables, sinks and sources.
+
+Who calls what: the frame (``runner``) starts one streaming query; for each micro-batch it makes a ``Batch`` and hands it to
+the job's ``Sink``. A sink asks the batch for raw Kafka records (``batch.raw``) or for typed changes per table
+(``batch.changes()``), which the job's ``Source`` decodes. Everything here runs on the driver unless a name says otherwise.
+"""
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+if TYPE_CHECKING:
+    import logging
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType
+
+    from connectors.options import Config, ConfigDef
+    from spark_jobs.metrics import JobMetric
+
+#: Columns of ``Batch.raw``, as Spark's Kafka source gives them (headers included).
+RAW_COLUMNS: Final = ("key", "value", "headers", "topic", "partition", "offset", "timestamp")
+
+#: System columns that follow a table's own columns in ``TableChanges.frame``: the UMS fields (specs: UMS 1.3), then where the
+#: record stood in Kafka. ``ums_id_`` (long) grows with the order of changes of one key; ``ums_ts_`` (timestamp, UTC) is when
+#: the
+#: change was made in the source; ``ums_op_`` is i, u, d or b; ``ums_uid_`` (string) is unique per row.
+UMS_COLUMNS: Final = ("ums_id_", "ums_ts_", "ums_op_", "ums_uid_")
+KAFKA_COLUMNS: Final = ("kafka_topic_", "kafka_partition_", "kafka_offset_")
+SYSTEM_COLUMNS: Final = (*UMS_COLUMNS, *KAFKA_COLUMNS)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table as sinks see it.
+
+    Attributes:
+        name: as in the source.
+        type: the Spark type.
+        nullable: whether null is allowed; key columns are not.
+        key: whether it belongs to the primary key.
+        length: characters or bytes at most, where the source says so (VARCHAR(20)); None otherwise.
+    """
+
+    name: str
+    type: DataType
+    nullable: bool = True
+    key: bool = False
+    length: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableSchema:
+    """What a table looks like now.
+
+    Attributes:
+        namespace: its name anywhere: UMS's seven parts where the source gives them, else ``<database>.<table>`` (Debezium's
+            ``source.db``/``keyspace`` and ``table``), else the topic.
+        columns: key columns first, in key order; then the others in source order.
+    """
+
+    namespace: str
+    columns: tuple[Column, ...]
+
+    @property
+    def key(self) -> tuple[Column, ...]:
+        """The primary key; empty where the source has none."""
+        return tuple(column for column in self.columns if column.key)
+
+
+@dataclass(frozen=True, slots=True)
+class TableChanges:
+    """The changes of one table in one batch.
+
+    Attributes:
+        schema: covers every row of the frame (columns that a row's version lacks are null).
+        frame: lazy; the table's columns in the schema's order, then ``SYSTEM_COLUMNS``. One row per change: the after image of
+            i and u; of d the before image where it is known, else the key and nulls. Rows of a key stand in order within
+            one partition of the frame (Kafka's partitions are kept).
+    """
+
+    schema: TableSchema
+    frame: DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One micro-batch.
+
+    Attributes:
+        id: Spark's batch id; the same id after a crash brings the same offsets.
+        raw: the records, ``RAW_COLUMNS``.
+        ranges: (topic, partition) -> (first offset, offset after the last one).
+        changes: the typed changes per table; decodes on the call, may run Spark jobs.
+    """
+
+    id: int
+    raw: DataFrame
+    ranges: Mapping[tuple[str, int], tuple[int, int]]
+    changes: Callable[[], Sequence[TableChanges]]
+
+
+@dataclass(slots=True)
+class JobContext:
+    """What sources and sinks are given.
+
+    Attributes:
+        name: the job's name.
+        config: the whole configuration; a sink's own options are in it under their full names (``sink.jdbc.url``).
+        spark: the session.
+        log: the job's log.
+        metrics: set by parts, shown in the job's status and on /metrics: name without ``millrace_job_`` -> value.
+        dead_letters: the job's ``DeadLetters``; get them by ``DeadLetters.of(context)``, which makes them.
+    """
+
+    name: str
+    config: Config
+    spark: SparkSession
+    log: logging.LoggerAdapter[logging.Logger]
+    metrics: dict[str, float] = field(default_factory=dict)
+    dead_letters: Any = None
+
+
+class Sink(ABC):
+    """Writes batches somewhere. One instance per run of a job, on the driver; ``write`` calls never overlap."""
+
+    #: Its options, each name beginning with ``sink.<type>.``.
+    config_def: ClassVar[ConfigDef]
+    #: What it can promise over a source that can be reset, the strongest first: exactly-once, at-least-once, none.
+    guarantees: ClassVar[tuple[str, ...]]
+    #: Prefixes of properties that are accepted without a declaration each, because they go to a driver or a client
+    #: (``sink.jdbc.properties.``); read them with ``config.prefixed``.
+    pass_through: ClassVar[tuple[str, ...]] = ()
+    #: What it puts into ``context.metrics``, for the reference (names without ``millrace_job_``).
+    metrics: ClassVar[tuple[JobMetric, ...]] = ()
+    #: Sets of pinned jars it needs beside Kafka's (``delta``); given to ``session.build_session``.
+    extra_jars: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, context: JobContext) -> None:
+        self.context = context
+
+    @classmethod
+    def jars(cls, config: Config) -> tuple[str, ...]:
+        """The sets of pinned jars that this configuration needs; ``extra_jars`` unless it depends on options."""
+        del config
+        return cls.extra_jars
+
+    @classmethod
+    def validate(cls, config: Config) -> list[str]:
+        """Complaints about options that don't go together, each as ``<option>: <text>``; quick, touches nothing outside."""
+        del config
+        return []
+
+    @classmethod
+    def plan(cls, config: Config) -> list[str]:
+        """What it would do, one line each (tables, paths, topics, what would be made), for ``millrace job plan``.
+
+        Writes nothing. May block; a target that can't be reached is said in a line, not raised.
+        """
+        del config
+        return []
+
+    @classmethod
+    def check(cls, config: Config) -> list[str]:
+        """Complaints that single options can't make (reachability, rights, existing tables); no Spark yet. May block."""
+        del config
+        return []
+
+    def open(self) -> None:
+        """Called once before the first batch; may block."""
+
+    @abstractmethod
+    def write(self, batch: Batch) -> int:
+        """Write one batch; returns rows written. Called again with the same batch id after a crash or a retry.
+
+        Raises:
+            connectors.errors.Retriable: the target is away; the frame backs off and calls again with the same batch.
+            connectors.errors.Fatal: the job fails with this text.
+        """
+
+    def idle(self) -> None:
+        """Called between batches at least every few seconds also when there is no input: rolling, compaction, expiry."""
+
+    def close(self) -> None:
+        """Called once at the end, also after a failure."""
+
+
+class Source(ABC):
+    """Decodes a batch's raw records into changes per table. One instance per run of a job, on the driver."""
+
+    #: Its options, each name beginning with ``source.``.
+    config_def: ClassVar[ConfigDef]
+    #: As ``Sink.pass_through``.
+    pass_through: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, context: JobContext) -> None:
+        self.context = context
+
+    @classmethod
+    def validate(cls, config: Config) -> list[str]:
+        """As ``Sink.validate``."""
+        del config
+        return []
+
+    def close(self) -> None:
+        """Called once at the end, also after a failure."""
+
+    @abstractmethod
+    def changes(self, batch: Batch) -> list[TableChanges]:
+        """The changes of ``batch`` by table; tables without a change in it may be left out.
+
+        New schemas in the batch are found and applied here. What can't be decoded goes where ``errors.tolerance`` says
+        (``dead_letters``), from the tasks that find it.
+        """
+
+
+#: Job options given to a factory by type name: filled in by ``registry``.
+Options = Mapping[str, Any]

@@ -1,0 +1,236 @@
+"""Who runs a job: locks that let one run go at a time, and what ``status`` and ``stop`` know of it.
+
+A local lock is the kernel's (``flock``): it ends with its process, however that ends. A checkpoint on another file system has a
+lease in a file, which is renewed and runs out.
+"""
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final
+
+from connectors.errors import Fatal, Fenced
+from spark_jobs.checkpoint import local_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spark_jobs.checkpoint import Folder
+
+LEASE_FILE: Final = "_millrace_lease"
+LEASE_S: Final = 60.0
+_RENEW_S: Final = 10.0
+
+
+class AlreadyRuns(Fatal):
+    """Another run of the job, or of its checkpoint, is alive."""
+
+
+def process_age(pid: int) -> str:
+    """What tells a process from a later one with the same number; empty if it is gone (or the system has no /proc)."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return ""
+    return "" if fields[0] == "Z" else fields[19]
+
+
+def alive(pid: int, age: str) -> bool:
+    """Whether the process that had ``age`` still runs."""
+    if age:
+        return process_age(pid) == age
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+class FileLock:
+    """An exclusive lock on a file of this machine, held until ``release`` or the process's end; the holder is written in it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: IO[str] | None = None
+
+    def acquire(self, what: str) -> None:
+        """Take it.
+
+        Raises:
+            AlreadyRuns: another process has it.
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        file = self.path.open("a+", encoding="utf-8")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.seek(0)
+            holder = file.read().strip()
+            file.close()
+            raise AlreadyRuns(f"{what} is in use by {holder or 'another process'}: one job and one checkpoint have one run at "
+                              f"a time. "
+                              f"`millrace job stop` ends it (lock: {self.path})") from None
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}")
+        file.flush()
+        self._file = file
+
+    def release(self) -> None:
+        """Let it go."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    @staticmethod
+    def held(path: Path) -> bool:
+        """Whether some process has it."""
+        try:
+            with path.open("r+", encoding="utf-8") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+        return False
+
+
+class Lease:
+    """A lease on a checkpoint that no lock of this machine can guard. Renewed by a thread.
+
+    Args:
+        folder: the checkpoint.
+        lost: called once, from the thread, when another run has taken it or it can't be renewed in time.
+        clock: seconds since the epoch (hosts' clocks must agree to some seconds).
+    """
+
+    def __init__(self, folder: Folder, lost: Callable[[Fenced], None], clock: Callable[[], float] = time.time) -> None:
+        self._folder = folder
+        self._lost = lost
+        self._clock = clock
+        self._id = secrets.token_hex(8)
+        self._end = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def _text(self) -> str:
+        return json.dumps({"id": self._id, "host": socket.gethostname(), "pid": os.getpid(),
+                           "age": process_age(os.getpid()), "until": self._clock() + LEASE_S})
+
+    def _holder(self) -> dict[str, Any] | None:
+        text = self._folder.read(LEASE_FILE)
+        if not text:
+            return None
+        try:
+            found: dict[str, Any] = json.loads(text)
+        except ValueError:
+            return None
+        return found
+
+    def acquire(self, what: str, settle_s: float = 2.0) -> None:
+        """Take it; blocks for ``settle_s`` seconds, so that of two that try at once one sees the other.
+
+        Raises:
+            AlreadyRuns: it belongs to another run, which lives or has not run out.
+        """
+        if not self._folder.create(LEASE_FILE, self._text()):
+            holder = self._holder()
+            if holder is not None and not self._over(holder):
+                rest = max(0.0, holder["until"] - self._clock())
+                raise AlreadyRuns(f"{what} is in use by process {holder['pid']} on {holder['host']}. `millrace job stop` on "
+                                  f"that machine "
+                                  f"ends it; if the machine is gone, its lease runs out in {rest:.0f} s ({LEASE_FILE})")
+            self._folder.write(LEASE_FILE, self._text())
+        time.sleep(settle_s)
+        holder = self._holder()
+        if holder is None or holder["id"] != self._id:
+            raise AlreadyRuns(f"{what} was taken by another run at the same moment")
+        self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
+        self._thread.start()
+
+    def _over(self, holder: dict[str, Any]) -> bool:
+        if holder["host"] == socket.gethostname() and not alive(holder["pid"], holder["age"]):
+            return True
+        return bool(holder["until"] < self._clock())
+
+    def _renew(self) -> None:
+        renewed = time.monotonic()
+        while not self._end.wait(_RENEW_S):
+            try:
+                holder = self._holder()
+                if holder is not None and holder["id"] != self._id:
+                    self._lost(Fenced(f"process {holder['pid']} on {holder['host']} has taken over the checkpoint"))
+                    return
+                self._folder.write(LEASE_FILE, self._text())
+                renewed = time.monotonic()
+            except Exception as error:  # noqa: BLE001 - whatever the file system says: it may pass
+                if time.monotonic() - renewed > LEASE_S / 2:
+                    self._lost(Fenced(f"the lease on the checkpoint could not be renewed for {LEASE_S / 2:.0f} s: {error}"))
+                    return
+
+    def release(self) -> None:
+        """Give it back."""
+        self._end.set()
+        if self._thread is not None:
+            self._thread.join(_RENEW_S)
+            holder = self._holder()
+            if holder is not None and holder["id"] == self._id:
+                self._folder.delete(LEASE_FILE)
+
+
+class Control:
+    """A job's folder on this machine: its lock and its status."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.lock = FileLock(folder / "lock")
+        self._status = folder / "status.json"
+
+    def running(self) -> bool:
+        """Whether a run is alive."""
+        return FileLock.held(self.lock.path)
+
+    def status(self) -> dict[str, Any]:
+        """What the last run wrote; empty if there was none."""
+        try:
+            found: dict[str, Any] = json.loads(self._status.read_text("utf-8"))
+        except (FileNotFoundError, ValueError):
+            return {}
+        return found
+
+    def write(self, status: dict[str, Any]) -> None:
+        """Write the status; readable by this user alone, as errors may quote data."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        part = self._status.with_name(f".status.{os.getpid()}")
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+            json.dump(status, file)
+        part.replace(self._status)
+
+    def wait_for_jvm(self, limit_s: float = 30.0) -> None:
+        """Wait for the JVM of a run that was killed: it ends by itself, and till then its tasks may still write.
+
+        Raises:
+            AlreadyRuns: it still runs.
+        """
+        jvm = self.status().get("jvm") or {}
+        deadline = time.monotonic() + limit_s
+        while jvm and alive(jvm["pid"], jvm["age"]):
+            if time.monotonic() > deadline:
+                raise AlreadyRuns(f"the JVM of an earlier run that was killed (process {jvm['pid']}) still runs after "
+                                  f"{limit_s:.0f} s; "
+                                  "end it")
+            time.sleep(0.1)
+
+
+def checkpoint_lock(location: str) -> FileLock | None:
+    """The lock of a local checkpoint; None if it is elsewhere."""
+    folder = local_path(location)
+    return None if folder is None else FileLock(folder / "_millrace_lock")
+
+

@@ -1,0 +1,200 @@
+"""Records that can't be decoded: they stop the job with their position, or go to a dead letter topic and are counted.
+
+Used inside Python tasks, on executors as well as on the driver; the header names are Kafka Connect's (KIP-298).
+"""
+from __future__ import annotations
+
+import logging
+import time
+import traceback
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from connectors.errors import Fatal, Retriable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+
+    from connectors.options import Config
+    from spark_jobs.contract import JobContext
+
+_log = logging.getLogger(__name__)
+_FLUSH_S: Final = 60.0
+#: Records handed to the client before their delivery is waited for, at most.
+_PENDING: Final = 1000
+#: Parts of errors that are put in headers, in characters.
+_MESSAGE: Final = 2000
+_TRACE: Final = 8000
+
+
+class _Resident:
+    """What a Spark Python worker keeps from task to task: a producer per Kafka.
+
+    One process serves many tasks of many batches, and a connection costs more than a task; Spark gives a task no other place
+    to keep it. Everything else is in the task's own objects.
+    """
+
+    def __init__(self) -> None:
+        self.producers: dict[str, Any] = {}
+
+    def producer(self, config: dict[str, Any]) -> Any:
+        from confluent_kafka import Producer
+
+        key = repr(sorted(config.items()))
+        if key not in self.producers:
+            quiet = logging.getLogger("spark_jobs.kafka_client")
+            quiet.setLevel(logging.ERROR)
+            self.producers[key] = Producer(config, logger=quiet)
+        return self.producers[key]
+
+
+_RESIDENT: Final = _Resident()
+
+
+class DeadLetters:
+    """What becomes of bad records in one job. Picklable: closures of tasks may hold it.
+
+    ``report`` waits until the record is in the dead letter topic; inside ``with letters:`` deliveries are awaited together,
+    at the end of the block at the latest: use that around a task's loop.
+
+    Args:
+        job: the job's name.
+        tolerant: put bad records aside instead of stopping.
+        topic: where to; empty: they are only counted and logged.
+        client: confluent-kafka's configuration of a producer.
+        headers: whether position and cause go along as headers.
+        counter: Spark's accumulator of the records put aside, which tasks add to; None: nobody counts.
+    """
+
+    def __init__(self, job: str, *, tolerant: bool, topic: str = "", client: dict[str, Any] | None = None, headers: bool = True,
+                 counter: Any = None) -> None:
+        self.job = job
+        self.tolerant = tolerant
+        self.topic = topic
+        self.counter = counter
+        self._client = client or {}
+        self._headers = headers
+        self._together = 0
+        self._pending = 0
+        self._failures: list[str] = []
+
+    @classmethod
+    def of(cls, context: JobContext) -> DeadLetters:
+        """Those of a running job, with a counter that the job's metrics show (``millrace_job_dead_letters_total``)."""
+        if context.dead_letters is None:
+            context.dead_letters = cls.from_config(context.name, context.config, context.spark.sparkContext.accumulator(0))
+        found: DeadLetters = context.dead_letters
+        return found
+
+    @classmethod
+    def from_config(cls, job: str, config: Config, counter: Any = None) -> DeadLetters:
+        """As the ``errors.*`` options say."""
+        from spark_jobs import clients
+
+        return cls(job, tolerant=config["errors.tolerance"] == "all", topic=config["errors.deadletterqueue.topic.name"] or "",
+                   client=clients.confluent(config, enable_idempotence=True, linger_ms=5),
+                   headers=config["errors.deadletterqueue.context.headers.enable"], counter=counter)
+
+    def report(self, topic: str, partition: int, offset: int, key: bytes | None, value: bytes | None,
+               error: BaseException | str, *, headers: Sequence[tuple[str, bytes | None]] | None = None,
+               stage: str = "VALUE_CONVERTER") -> None:
+        """Take note of one bad record. Blocks as the class says.
+
+        Raises:
+            Fatal: bad records are not tolerated, or the dead letter topic refuses this one.
+            Retriable: Kafka does not take the dead letter; nothing was skipped.
+        """
+        if not self.tolerant:
+            raise Fatal(f"the record at {topic}-{partition} offset {offset} can't be decoded: {error}. Correct the source's "
+                        f"options "
+                        "(source.format, source.value.encoding ...), or set errors.tolerance=all to put such records aside "
+                        "(errors.deadletterqueue.topic.name)")
+        if not self.topic:
+            _log.error("put aside: %s-%d offset %d: %s", topic, partition, offset, error)
+        else:
+            self._produce(topic, partition, offset, key, value, error, headers, stage)
+        if self.counter is not None:
+            self.counter.add(1)
+
+    def __enter__(self) -> Self:
+        self._together += 1
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._together -= 1
+        if kind is None and self._pending:
+            self.flush()
+
+    def flush(self) -> None:
+        """Wait until all dead letters are delivered; raises as ``report``."""
+        if not self.topic:
+            return
+        left = _RESIDENT.producer(self._client).flush(_FLUSH_S)
+        self._pending = 0
+        if self._failures:
+            text = self._failures[0]
+            self._failures.clear()
+            raise Fatal(f"the dead letter topic {self.topic} does not take a bad record: {text}")
+        if left:
+            raise Retriable(f"{left} bad records could not be written to the dead letter topic {self.topic} within "
+                            f"{_FLUSH_S:.0f} s")
+
+    def _produce(self, topic: str, partition: int, offset: int, key: bytes | None, value: bytes | None,
+                 error: BaseException | str, headers: Sequence[tuple[str, bytes | None]] | None, stage: str) -> None:
+        all_headers = [*(headers or ()), *(self._story(topic, partition, offset, error, stage) if self._headers else ())]
+        producer = _RESIDENT.producer(self._client)
+        deadline = time.monotonic() + _FLUSH_S
+        while True:
+            try:
+                producer.produce(self.topic, key=key, value=value, headers=all_headers, on_delivery=self._delivered)
+                break
+            except BufferError:
+                producer.poll(0.1)
+                if time.monotonic() > deadline:
+                    raise Retriable(f"the dead letter topic {self.topic} takes no records") from None
+        producer.poll(0)
+        self._pending += 1
+        if not self._together or self._pending >= _PENDING:
+            self.flush()
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        del message
+        if error is not None:
+            self._failures.append(error.str())
+
+    def _story(self, topic: str, partition: int, offset: int, error: BaseException | str,
+               stage: str) -> list[tuple[str, bytes | None]]:
+        name, trace = "", ""
+        if isinstance(error, BaseException):
+            name = f"{type(error).__module__}.{type(error).__qualname__}"
+            trace = "".join(traceback.format_exception(error))[-_TRACE:]
+        fields = {"topic": topic, "partition": str(partition), "offset": str(offset), "connector.name": self.job,
+                  "task.id": str(partition), "stage": stage, "class.name": "spark_jobs", "exception.class.name": name,
+                  "exception.message": str(error)[:_MESSAGE], "exception.stacktrace": trace}
+        return [(f"__connect.errors.{field}", text.encode("utf-8", "replace")) for field, text in fields.items()]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What goes to a task: not what is under way here."""
+        return self.__dict__ | {"_pending": 0, "_failures": [], "_together": 0}
+
+
+def prepare(config: Config, admin: Any) -> None:
+    """Make the dead letter topic if the job names one that is not there. Blocks.
+
+    Raises:
+        Fatal: it can't be made.
+    """
+    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # it is there, and documented
+
+    topic = config["errors.deadletterqueue.topic.name"]
+    if not topic or topic in admin.list_topics(timeout=15).topics:
+        return
+    factor = config["errors.deadletterqueue.topic.replication.factor"]
+    try:
+        admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=factor)])[topic].result(30)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise Fatal(f"the dead letter topic {topic} can't be made: {error.args[0].str()}; make it, or give the job the "
+                        f"right to "
+                        "CREATE it") from error

@@ -1,0 +1,218 @@
+"""``millrace job snapshot|zipper|compact``: history as files, from the command line. Each starts a Spark session of its own."""
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.errors import ConfigInvalid
+from spark_jobs.history.rolling import Rolling
+from spark_jobs.history.writing import Writer
+from spark_jobs.sinks.files import config as options
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from connectors.options import Config
+    from spark_jobs.history.reader import Found
+
+_FORMATS: Final = ("parquet", "json", "csv", "avro", "delta", "table")
+_UNITS: Final = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
+
+
+def _parser(command: str, text: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"millrace job {command}", description=text)
+    parser.add_argument("where", metavar="FILE|PATH", help="a job file with sink.type=files, or the directory of its tables")
+    parser.add_argument("--table", metavar="NS", help="one table: its namespace or directory; * matches any text")
+    parser.add_argument("--master", default="local[*]", help="Spark master (default: %(default)s)")
+    return parser
+
+
+def _output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--output", metavar="PATH", help="write there (a new directory); without it rows are printed")
+    parser.add_argument("--format", choices=_FORMATS, default=None,
+                        help="of the output: default parquet; printed rows: json lines, or table")
+    parser.add_argument("--limit", type=int, default=None, help="print that many rows at most")
+    parser.add_argument("--key", default=None, metavar="A,B", help="columns that tell rows apart, instead of the primary key")
+    parser.add_argument("--version", type=int, default=None, help="of the table's log (default: the newest)")
+
+
+def location(where: str) -> tuple[str, Config | None]:
+    """The tables' path that an argument means, and the job's configuration where it is a job file.
+
+    Raises:
+        ConfigInvalid: the job file is wrong, or its sink is not files.
+    """
+    if "://" in where or not os.path.isfile(where):  # noqa: PTH113 - may be any address
+        return where.rstrip("/"), None
+    from spark_jobs import config as job_files
+
+    config, problems = job_files.check(job_files.read(where).properties)
+    if config is None or problems:
+        raise ConfigInvalid(f"{where}: " + "; ".join(problem.message for problem in problems))
+    if config["sink.type"] != "files":
+        raise ConfigInvalid(f"{where}: sink.type is {config['sink.type']}, and only files has a history")
+    return str(config[options.PATH]).rstrip("/"), config
+
+
+def _session(name: str, master: str, path: str, config: Config | None) -> SparkSession:
+    from spark_jobs.session import build_session
+
+    conf = {f"spark.{key}": value for key, value in config.prefixed("spark.").items()} if config is not None else {}
+    conf.pop("spark.master", None)
+    session = build_session(f"millrace-{name}", master=master, conf={"spark.log.level": "ERROR", **conf},
+                            extra_jars=("delta",) if _is_delta(path, config) else ())
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _is_delta(path: str, config: Config | None) -> bool:
+    if config is not None:
+        return bool(config[options.FORMAT] == "delta")
+    local = path.removeprefix("file://")
+    # Other file systems can't be asked before there is a session: the jars do no harm.
+    return "://" in local or any(name == "_delta_log" for _, names, _ in os.walk(local) for name in names)
+
+
+def snapshot(argv: Sequence[str]) -> int:
+    """``millrace job snapshot``: a table as it was. Returns the exit code."""
+    from spark_jobs.history import reader
+
+    parser = _parser("snapshot", "A table as it was at a time (rows with ums_ts_ up to it) or up to an ums_id_.")
+    parser.add_argument("--at", default=None, metavar="TIME|ID",
+                        help="2026-11-21T10:00:00Z (without an offset: UTC) or an ums_id_ (digits); default: all")
+    _output(parser)
+    arguments = parser.parse_args(list(argv))
+    at = None if arguments.at is None else reader.parse_at(arguments.at)
+    path, config = location(arguments.where)
+    spark = _session("snapshot", arguments.master, path, config)
+    try:
+        frame = reader.snapshot(spark, path, arguments.table, at=at, key=_columns(arguments.key), version=arguments.version)
+        _deliver(frame, arguments)
+    finally:
+        spark.stop()
+    return 0
+
+
+def zipper(argv: Sequence[str]) -> int:
+    """``millrace job zipper``: all versions of a table's rows with their validity. Returns the exit code."""
+    from spark_jobs.history import reader
+
+    parser = _parser("zipper", "Every version of a table's rows with valid_from, valid_to and is_current.")
+    _output(parser)
+    arguments = parser.parse_args(list(argv))
+    path, config = location(arguments.where)
+    spark = _session("zipper", arguments.master, path, config)
+    try:
+        frame = reader.zipper(spark, path, arguments.table, key=_columns(arguments.key), version=arguments.version)
+        _deliver(frame, arguments)
+    finally:
+        spark.stop()
+    return 0
+
+
+def _columns(text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",")]
+
+
+def _deliver(frame: DataFrame, arguments: argparse.Namespace) -> None:
+    if arguments.output is None:
+        shown = frame if arguments.limit is None else frame.limit(arguments.limit)
+        if arguments.format == "table":
+            shown.show(arguments.limit or 1_000_000, truncate=False)
+            return
+        if arguments.format not in (None, "json"):
+            raise ConfigInvalid(f"--format {arguments.format} needs --output")
+        from spark_jobs.history import formats
+
+        for row in formats.json_lines(shown).toLocalIterator():
+            sys.stdout.write(f"{row[0]}\n")
+        return
+    kind = arguments.format or "parquet"
+    if kind == "table":
+        raise ConfigInvalid("--format table is for printing; files are parquet, json, csv, avro or delta")
+    limited = frame if arguments.limit is None else frame.limit(arguments.limit)
+    if kind == "delta":
+        limited.write.format("delta").mode("errorifexists").save(arguments.output)
+    else:
+        from spark_jobs.history import formats
+
+        formats.write(limited, arguments.output, kind, mode="errorifexists")
+    sys.stderr.write(json.dumps({"output": arguments.output, "format": kind}) + "\n")
+
+
+def compact(argv: Sequence[str]) -> int:
+    """``millrace job compact``: merge small files, whatever their age; may run beside the job. Returns the exit code."""
+    parser = _parser("compact", "Merges small files up to the target size, whatever their age, and deletes what no reader "
+                                "needs any more. May run beside the job that writes; readers don't notice.")
+    parser.add_argument("--target-size", default=None, metavar="BYTES", help="128m, 1g, ...; default: the job's rolling size")
+    parser.add_argument("--retention", type=int, default=None, metavar="MS",
+                        help="how long replaced files stay for readers (default: the job's, or an hour); 0: nobody reads now")
+    arguments = parser.parse_args(list(argv))
+    path, config = location(arguments.where)
+    plan = Rolling() if config is None else options.rolling_of(config)
+    if arguments.target_size is not None:
+        plan = replace(plan, size=size_of(arguments.target_size))
+    if arguments.retention is not None:
+        plan = replace(plan, retention=arguments.retention)
+    spark = _session("compact", arguments.master, path, config)
+    try:
+        from spark_jobs.history import reader
+
+        tables = reader.find_tables(spark, path) if arguments.table is None else [
+            reader.one_table(spark, path, arguments.table)]
+        if not tables:
+            raise ConfigInvalid(f"{path}: there are no tables there")
+        for table in tables:
+            sys.stdout.write(json.dumps(compact_table(spark, table, plan, config)) + "\n")
+    finally:
+        spark.stop()
+    return 0
+
+
+def size_of(text: str) -> int:
+    """Bytes of ``128m`` and the like.
+
+    Raises:
+        ConfigInvalid: it is no size.
+    """
+    number, unit = text.strip().lower().removesuffix("b"), ""
+    if number[-1:] in _UNITS:
+        number, unit = number[:-1], number[-1:]
+    if not number.isdigit() or int(number) < 1:
+        raise ConfigInvalid(f"{text!r} is no size: digits, then k, m or g")
+    return int(number) * _UNITS[unit]
+
+
+def compact_table(spark: SparkSession, found: Found, plan: Rolling, config: Config | None = None) -> dict[str, Any]:
+    """Merge the small files of one table; what was done. Blocks: runs jobs. Works beside a job that writes the table."""
+    from spark_jobs.history import delta, reader, rolling, upkeep
+    from spark_jobs.history.storage import HadoopStorage
+    from spark_jobs.history.table import Table
+
+    if found.delta:
+        removed, added = delta.compact(spark, found.path)
+        delta.vacuum(spark, found.path)
+        return {"table": found.name, "merged": removed, "into": added}
+    table = Table(spark, HadoopStorage(spark, found.path))
+    writer = Writer()
+    table.finish_all(writer)
+    state = table.log.state(refresh=False)
+    kinds = [file.format for file in sorted(state.files.values(), key=lambda each: each.added)]
+    kind = config[options.FORMAT] if config is not None else kinds[-1] if kinds else "parquet"
+    compression = config[options.COMPRESSION] if config is not None else None
+    done = upkeep.Done()
+    for bucket in rolling.small_files(state):
+        done.add(upkeep.roll(table, bucket, plan.size, writer, kind=kind, compression=compression))
+    for step in upkeep.compact(table, plan.size, writer, kind=kind, compression=compression):
+        done.add(step)
+    done.add(upkeep.show(table, plan.retention, writer))
+    done.add(upkeep.vacuum(table, plan.retention, writer))
+    upkeep.write_manifest(table)
+    return {**reader.describe(spark, found), "merged": done.inputs, "into": done.outputs, "brought_into_sight": done.shown,
+            "deleted": done.deleted}

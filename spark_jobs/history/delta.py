@@ -1,0 +1,205 @@
+"""Delta Lake as the table format: appends that are in exactly once, and what is known of a table.
+
+Each append is one Delta commit. Its ``userMetadata`` holds our progress (offsets per source, a counter, the key), and the
+counter is also its ``txnVersion`` under ``txnAppId``, so that of two drivers that append the same Delta accepts one. Spark's
+batch id is not used for that: it begins anew when a checkpoint is lost, and Delta would then drop new rows in silence.
+"""
+from __future__ import annotations
+
+import math
+import uuid
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as f
+
+from connectors.errors import Fatal
+from spark_jobs.contract import SYSTEM_COLUMNS
+from spark_jobs.history import formats
+from spark_jobs.history.log import Offsets, behind, whole
+from spark_jobs.history.schema import evolve
+from spark_jobs.history.storage import open_storage
+from spark_jobs.history.table import is_known, look_up
+from spark_jobs.history.writing import Appended
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from spark_jobs.contract import TableChanges
+    from spark_jobs.history.writing import Writing
+
+#: A copy of the progress beside the table: Delta forgets commits after its log retention. Names with ``_`` survive VACUUM.
+_SIDE: Final = "_millrace/progress.json"
+
+
+class Progress(msgspec.Struct):
+    """What our appends have put into a Delta table.
+
+    Attributes:
+        counter: appends so far.
+        version: Delta's version of the last one that is known here; -1 for none.
+        nonce: unique per append.
+        offsets: source -> topic -> partition -> the offset after the last one that is in.
+        keys: the primary key's columns.
+        namespaces: all that were written.
+    """
+
+    counter: int = 0
+    version: int = -1
+    nonce: str = ""
+    offsets: dict[str, Offsets] = {}
+    keys: tuple[str, ...] = ()
+    namespaces: tuple[str, ...] = ()
+
+
+def quoted(path: str) -> str:
+    """A Delta table's address in SQL."""
+    return "delta.`" + path.replace("`", "``") + "`"
+
+
+def exists(spark: SparkSession, path: str) -> bool:
+    """Whether there is a Delta table at ``path``. Blocks."""
+    return bool(open_storage(spark, path).names("_delta_log"))
+
+
+def progress(spark: SparkSession, path: str) -> Progress:
+    """What is in the table at ``path``: from its newest commit of ours. Blocks."""
+    if not exists(spark, path):
+        return Progress()
+    side = open_storage(spark, path).read(_SIDE)
+    known = Progress() if side is None else msgspec.json.decode(side, type=Progress)
+    newer, _ = _newest(spark, path, known.version)
+    return known if newer is None else newer
+
+
+def _newest(spark: SparkSession, path: str, after: int) -> tuple[Progress | None, dict[str, str]]:
+    """Our newest commit above version ``after`` with its figures; None where there is none."""
+    rows = spark.sql(f"DESCRIBE HISTORY {quoted(path)}").where(
+        (f.col("version") > after) & f.col("userMetadata").startswith('{"millrace":')
+    ).orderBy(f.col("version").desc()).select("version", "userMetadata", "operationMetrics").limit(1).collect()
+    for row in rows:
+        found = msgspec.convert(msgspec.json.decode(row["userMetadata"])["millrace"], type=Progress)
+        found.version = row["version"]
+        return found, row["operationMetrics"] or {}
+    return None, {}
+
+
+def own_columns(spark: SparkSession, path: str, rows: DataFrame) -> list[Column]:
+    """The columns of the table but those that only make its directories."""
+    levels = spark.sql(f"DESCRIBE DETAIL {quoted(path)}").collect()[0]["partitionColumns"]
+    return [formats.column(name) for name in rows.columns if name not in levels]
+
+
+def append(spark: SparkSession, path: str, changes: Sequence[TableChanges],
+           ranges: Mapping[tuple[str, int], tuple[int, int]], *, job: str, writing: Writing, source: str = "",
+           known: Progress) -> tuple[Appended, Progress]:
+    """Append the changes of one batch; what is in already of its ranges is left out. Blocks: runs jobs.
+
+    Args:
+        spark: the session.
+        path: of the table.
+        changes: of one table.
+        ranges: of the whole batch.
+        job: its name; part of ``txnAppId``.
+        writing: how.
+        source: whose offsets these are.
+        known: what the table holds, as ``progress`` or the last append gave it; a stale one is found out by Delta.
+
+    Raises:
+        Fatal: the table's schema can't take the rows, or known offsets bring rows that the table does not have.
+    """
+    while True:
+        behind_ = behind(ranges, known.offsets.get(source, {}))
+        if behind_ and writing.check:
+            _look_up(spark, path, changes, behind_)
+        if whole(ranges, behind_):
+            return Appended(replayed=True), known
+        rows = _rows(spark, path, changes, behind_)
+        buckets = writing.layout.bucket_columns(
+            f.current_timestamp() if writing.by_processing_time else f.col("ums_ts_"))
+        for name, expression in buckets:
+            rows = rows.withColumn(name, expression)
+        records = sum(after - first for first, after in ranges.values())
+        rows = rows.coalesce(max(1, math.ceil(records / writing.rows_per_task)))
+        done = _next(known, changes, ranges, source)
+        _write(rows, path, [name for name, _ in buckets], done, job, writing)
+        there, metrics = _newest(spark, path, known.version)
+        if there is not None and there.nonce == done.nonce:
+            open_storage(spark, path).replace(_SIDE, msgspec.json.encode(there))
+            return Appended(rows=int(metrics.get("numOutputRows", 0)), files=int(metrics.get("numFiles", 0)),
+                            bytes=int(metrics.get("numOutputBytes", 0))), there
+        # Another driver appended under the same counter: Delta took one of the two; look again what is in.
+        known = progress(spark, path)
+
+
+def _next(known: Progress, changes: Sequence[TableChanges], ranges: Mapping[tuple[str, int], tuple[int, int]],
+          source: str) -> Progress:
+    offsets = msgspec.convert(msgspec.to_builtins(known.offsets), type=dict[str, Offsets])
+    for (topic, partition), (_, after) in ranges.items():
+        mine = offsets.setdefault(source, {}).setdefault(topic, {})
+        mine[str(partition)] = max(mine.get(str(partition), 0), after)
+    keys = [tuple(column.name for column in each.schema.key) for each in changes if each.schema.key]
+    return Progress(known.counter + 1, -1, uuid.uuid4().hex, offsets, keys[-1] if keys else known.keys,
+                    tuple(dict.fromkeys((*known.namespaces, *(each.schema.namespace for each in changes)))))
+
+
+def _write(rows: DataFrame, path: str, levels: Sequence[str], done: Progress, job: str, writing: Writing) -> None:
+    writer = rows.write.format("delta").mode("append").option("mergeSchema", "true")
+    if levels:
+        writer = writer.partitionBy(*levels)
+    if writing.compression:
+        writer = writer.option("compression", writing.compression)
+    try:
+        writer.option("txnAppId", f"millrace:{job}").option("txnVersion", done.counter).option(
+            "userMetadata", msgspec.json.encode({"millrace": done}).decode()).save(path)
+    except AnalysisException as error:
+        raise Fatal(f"Delta table {path}: {error}") from error
+
+
+def _rows(spark: SparkSession, path: str, changes: Sequence[TableChanges], known: Mapping[tuple[str, int], int]) -> DataFrame:
+    levels: list[str] = []
+    schema: StructType | None = None
+    if exists(spark, path):
+        levels = spark.sql(f"DESCRIBE DETAIL {quoted(path)}").collect()[0]["partitionColumns"]
+        table = spark.read.format("delta").load(path)
+        schema = table.drop(*levels).schema
+    before = schema
+    for each in changes:
+        schema = evolve(f"{each.schema.namespace} ({path})", schema, each.frame.schema, SYSTEM_COLUMNS)
+    if schema is None:
+        raise ValueError("no changes")
+    if before is not None and any(schema[field.name].dataType != field.dataType for field in before.fields):
+        # Only when it is needed: older readers refuse a table that has it.
+        spark.sql(f"ALTER TABLE {quoted(path)} SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
+    frames = [formats.conform(each.frame.where(~is_known(known)) if known else each.frame, schema) for each in changes]
+    rows = frames[0]
+    for each_frame in frames[1:]:
+        rows = rows.unionAll(each_frame)
+    return rows
+
+
+def _look_up(spark: SparkSession, path: str, changes: Sequence[TableChanges], known: Mapping[tuple[str, int], int]) -> None:
+    table = spark.read.format("delta").load(path)
+
+    def between(low: int | None, high: int | None) -> DataFrame:
+        if low is None or high is None:
+            return table
+        return table.where((f.col("ums_ts_") >= f.timestamp_micros(f.lit(low)))
+                           & (f.col("ums_ts_") <= f.timestamp_micros(f.lit(high))))
+
+    look_up(path, [each.frame for each in changes], known, between)
+
+
+def compact(spark: SparkSession, path: str) -> tuple[int, int]:
+    """``OPTIMIZE``: files removed and added. Blocks. Readers keep their version until ``VACUUM`` (Delta keeps 7 days)."""
+    metrics = spark.sql(f"OPTIMIZE {quoted(path)}").collect()[0]["metrics"]
+    return int(metrics["numFilesRemoved"]), int(metrics["numFilesAdded"])
+
+
+def vacuum(spark: SparkSession, path: str) -> None:
+    """``VACUUM`` with the table's own retention (7 days unless its properties say otherwise). Blocks."""
+    spark.sql(f"VACUUM {quoted(path)}")

@@ -1,0 +1,133 @@
+"""How rows become files of each format and come back the same: options, and what CSV and Avro can't hold."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as f
+from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructField, StructType
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType
+
+FORMATS: Final = ("parquet", "json", "csv", "avro")
+DELTA: Final = "delta"
+
+_TIMES: Final = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+                 "dateFormat": "yyyy-MM-dd", "timeZone": "UTC"}
+#: RFC 4180: doubled quotes, line ends allowed inside quotes; empty field = null, "" = empty string.
+_CSV: Final = {**_TIMES, "header": "true", "quote": '"', "escape": '"', "nullValue": "", "emptyValue": "",
+               "ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false", "lineSep": "\n"}
+_WRITE: Final[dict[str, dict[str, str]]] = {
+    "parquet": {}, "avro": {}, "json": {**_TIMES},
+    "csv": {**_CSV, "emptyValue": '""'},
+}
+_READ: Final[dict[str, dict[str, str]]] = {
+    "parquet": {}, "avro": {}, "json": {**_TIMES, "mode": "FAILFAST", "lineSep": "\n"},
+    # Spark takes a field for null that equals nullValue, quoted or not; its parser gives nullValue for empty fields without
+    # quotes only. So the value must be one that no text has.
+    "csv": {**_CSV, "multiLine": "true", "mode": "FAILFAST", "maxCharsPerColumn": "-1", "nullValue": "\0null\0"},
+}
+
+
+def write(frame: DataFrame, path: str, kind: str, *, partitions: Sequence[str] = (), compression: str | None = None,
+          mode: str = "append") -> None:
+    """Write ``frame`` into the new directory ``path``. Blocks: runs a job."""
+    writer = encoded(frame, kind).write.format(kind).mode(mode).options(**_WRITE[kind])
+    writer = writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
+    if compression:
+        writer = writer.option("compression", compression)
+    if partitions:
+        writer = writer.partitionBy(*partitions)
+    writer.save(path)
+
+
+def load(spark: SparkSession, paths: Sequence[str], kind: str, schema: StructType, *, only: Sequence[str] | None = None,
+         file: str = "") -> DataFrame:
+    """The rows of ``paths`` (full addresses of files, all of ``schema``); lazy.
+
+    Args:
+        spark: the session.
+        paths: the files.
+        kind: their format.
+        schema: what they were written with.
+        only: these columns only.
+        file: add a column of that name with the file's address.
+    """
+    reader = spark.read.format(kind).options(**_READ[kind]).schema(stored_schema(schema, kind)).option("__globPaths__", "false")
+    frame = reader.load(list(paths))
+    columns = [_decoded(field) if kind == "csv" else column(field.name) for field in schema.fields
+               if only is None or field.name in only]
+    if file:
+        columns.append(f.col("_metadata.file_path").alias(file))
+    return frame.select(*columns)
+
+
+def json_lines(frame: DataFrame) -> DataFrame:
+    """Each row as JSON text in one column: nulls and microseconds are kept; lazy."""
+    return frame.select(f.to_json(f.struct(*map(column, frame.columns)), {**_TIMES, "ignoreNullFields": "false"}).alias("json"))
+
+
+def stored_schema(schema: StructType, kind: str) -> StructType:
+    """What a file of ``kind`` holds of ``schema``: the same, but that CSV keeps nested values as JSON text."""
+    if kind != "csv":
+        return schema
+    return StructType([StructField(field.name, StringType() if _textual(field.dataType) else field.dataType, nullable=True)
+                       for field in schema.fields])
+
+
+def encoded(frame: DataFrame, kind: str) -> DataFrame:
+    """``frame`` as ``kind`` can hold it; lazy."""
+    return frame.select(*[_encoded(field) for field in frame.schema.fields]) if kind == "csv" else frame
+
+
+def _encoded(field: StructField) -> Column:
+    value = column(field.name)
+    if isinstance(field.dataType, BinaryType):
+        value = f.base64(value)
+    elif _textual(field.dataType):
+        value = f.to_json(value, _TIMES)
+    return value.alias(field.name)
+
+
+def _decoded(field: StructField) -> Column:
+    value = column(field.name)
+    if isinstance(field.dataType, BinaryType):
+        value = f.unbase64(value)
+    elif _textual(field.dataType):
+        value = f.from_json(value, field.dataType.simpleString(), {**_TIMES, "mode": "FAILFAST"})
+    return value.alias(field.name)
+
+
+def column(name: str) -> Column:
+    """The column of exactly that name, whatever characters it has."""
+    return f.col(f"`{name.replace('`', '``')}`")
+
+
+def _textual(kind: DataType) -> bool:
+    return isinstance(kind, (StructType, ArrayType, MapType, BinaryType))
+
+
+def conform(frame: DataFrame, schema: StructType) -> DataFrame:
+    """``frame`` with exactly the columns of ``schema``: missing ones null, narrower types widened, inside structs too; lazy."""
+    known = {field.name: field.dataType for field in frame.schema.fields}
+    return frame.select(*[
+        (_conformed(column(field.name), known[field.name], field.dataType) if field.name in known
+         else f.lit(None).cast(field.dataType)).alias(field.name) for field in schema.fields])
+
+
+def _conformed(value: Column, have: DataType, want: DataType) -> Column:
+    if isinstance(want, StructType) and isinstance(have, StructType) and have != want:
+        inner = {field.name: field.dataType for field in have.fields}
+        parts = [(_conformed(value.getField(field.name), inner[field.name], field.dataType) if field.name in inner
+                  else f.lit(None).cast(field.dataType)).alias(field.name) for field in want.fields]
+        return f.when(value.isNotNull(), f.struct(*parts))
+    if isinstance(want, ArrayType) and isinstance(have, ArrayType) and have.elementType != want.elementType:
+        return f.transform(value, lambda each: _conformed(each, have.elementType, want.elementType))
+    if isinstance(want, MapType) and isinstance(have, MapType) and have != want:
+        return f.map_from_entries(f.transform(f.map_entries(value), lambda each: f.struct(
+            _conformed(each["key"], have.keyType, want.keyType).alias("key"),
+            _conformed(each["value"], have.valueType, want.valueType).alias("value"))))
+    return value if have == want else value.cast(want)

@@ -1,0 +1,110 @@
+"""Which files are merged when: decisions only, no I/O.
+
+Terms: a *bucket* is one partition directory. *Small* files hold one batch each and are out of sight; *rolling* merges a
+bucket's small files into finished ones. *Compaction* merges finished files that are still below the target size.
+"""
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from spark_jobs.history.log import File, State
+
+
+@dataclass(frozen=True, slots=True)
+class Rolling:
+    """When small files are merged; times in ms, sizes in bytes.
+
+    Attributes:
+        size: a bucket's small files are rolled when they reach this together; also the size that merging aims at.
+        age: ... when the oldest of them is this old.
+        inactivity: ... when the newest of them is this old.
+        files: ... when there are this many of them.
+        compact_files: finished files of a bucket below half of ``size`` are merged when there are this many; 0 = never.
+        retention: how long a replaced file stays for readers of an older version.
+    """
+
+    size: int = 128 * 1024 * 1024
+    age: int = 15 * 60_000
+    inactivity: int = 2 * 60_000
+    files: int = 200
+    compact_files: int = 16
+    retention: int = 60 * 60_000
+
+
+def small_files(state: State) -> dict[str, list[File]]:
+    """Files of single batches by bucket: those out of sight."""
+    return _by_bucket(file for file in state.files.values() if file.small and not _claimed(state, file.path))
+
+
+def finished_files(state: State) -> dict[str, list[File]]:
+    """The others by bucket."""
+    return _by_bucket(file for file in state.files.values() if not file.small and not _claimed(state, file.path))
+
+
+def _claimed(state: State, path: str) -> bool:
+    return any(path in plan.remove for plan in state.prepared.values())
+
+
+def _by_bucket(files: Iterable[File]) -> dict[str, list[File]]:
+    found: dict[str, list[File]] = defaultdict(list)
+    for file in files:
+        found[file.bucket].append(file)
+    return {bucket: sorted(each, key=lambda file: (file.added, file.path)) for bucket, each in sorted(found.items())}
+
+
+def due(files: Iterable[File], rolling: Rolling, now: int) -> str | None:
+    """Why these small files of one bucket are to be rolled now: size, age, inactivity, files; None: not yet."""
+    listed = list(files)
+    if not listed:
+        return None
+    if sum(file.bytes for file in listed) >= rolling.size:
+        return "size"
+    if len(listed) >= rolling.files:
+        return "files"
+    if now - min(file.added for file in listed) >= rolling.age:
+        return "age"
+    if now - max(file.added for file in listed) >= rolling.inactivity:
+        return "inactivity"
+    return None
+
+
+def groups(files: Iterable[File], target: int, *, least: int = 1) -> list[list[File]]:
+    """``files`` in order of age, cut into groups that become one file each.
+
+    A group ends before it would pass ``target`` bytes (one larger file stands alone); groups of fewer than ``least`` files
+    are left out.
+    """
+    found: list[list[File]] = []
+    size = 0
+    for file in sorted(files, key=lambda each: (each.added, each.path)):
+        if not found or size + file.bytes > target:
+            found.append([])
+            size = 0
+        found[-1].append(file)
+        size += file.bytes
+    return [group for group in found if len(group) >= least]
+
+
+def compactable(files: Iterable[File], target: int, *, least: int = 2) -> list[list[File]]:
+    """Finished files of one bucket that are worth merging: those below half of ``target``, in groups of at least two.
+
+    Fewer than ``least`` candidates are left alone.
+    """
+    candidates = [file for file in files if file.bytes * 2 < target]
+    return groups(candidates, target, least=2) if len(candidates) >= max(least, 2) else []
+
+
+def expired(removed: Mapping[str, int], retention: int, now: int) -> list[str]:
+    """Removed files that no reader needs any more."""
+    return sorted(path for path, when in removed.items() if now - when >= retention)
+
+
+def presentable(state: State, retention: int, now: int) -> list[File]:
+    """Merged files whose inputs no reader of ours needs any more: they may take the inputs' place in sight."""
+    return [file for file in state.files.values() if file.merged and not _claimed(state, file.path)
+            and all(now - state.removed.get(path, 0) >= retention for path in file.replaces)]

@@ -1,0 +1,329 @@
+"""One table of history: appends that are in exactly once. Upkeep (rolling, compaction, vacuum) is in ``upkeep``."""
+from __future__ import annotations
+
+import logging
+import math
+import time
+import uuid
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
+
+from pyspark.sql import functions as f
+
+from connectors.errors import Fatal, Fenced, Retriable
+from spark_jobs.contract import SYSTEM_COLUMNS
+from spark_jobs.history import formats
+from spark_jobs.history.log import BATCH_PREFIX, SMALL, STAGING, Entry, File, Log, behind, whole
+from spark_jobs.history.schema import evolve, from_json, to_json
+from spark_jobs.history.writing import Appended, Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from spark_jobs.contract import TableChanges
+    from spark_jobs.history.log import State
+    from spark_jobs.history.storage import Status, Storage
+    from spark_jobs.history.writing import Writing
+
+_LOG: Final = logging.getLogger(__name__)
+#: Files in the making that nothing refers to are deleted when they are this old (ms); writers give up at half of it.
+ORPHAN_AGE: Final = 60 * 60_000
+#: Rows that are looked up in the table before a batch's known offsets are skipped.
+_SAMPLE: Final = 200
+#: Files of a batch below this together (bytes) are counted by one task, without a shuffle.
+_ONE_TASK: Final = 16 * 1024 * 1024
+_POSITION: Final = ("kafka_topic_", "kafka_partition_", "kafka_offset_")
+
+
+def now_ms() -> int:
+    """The time, ms since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+class Table:
+    """One table's directory. Used by one thread; other processes may work on the same table.
+
+    Args:
+        spark: the session.
+        storage: of the table's directory.
+        clock: ms since 1970.
+    """
+
+    def __init__(self, spark: SparkSession, storage: Storage, *, interval: int = 50,
+                 clock: Callable[[], int] = now_ms) -> None:
+        self.spark = spark
+        self.storage = storage
+        self.clock = clock
+        self.log = Log(storage, interval=interval)
+
+    # Commits
+
+    def open(self, job: str) -> Writer:
+        """Take the table for a new run of ``job``: earlier runs can't commit any more; what they left behind is removed.
+
+        What an earlier run decided and did not finish is finished.
+        """
+        writer = Writer(job, uuid.uuid4().hex)
+        while self.log.commit(Entry("open", self.clock(), job=job, epoch=writer.epoch)) is None:
+            pass
+        self.finish_all(writer)
+        self.sweep(writer.prefix, 0)
+        return writer
+
+    def guard(self, writer: Writer) -> State:
+        """The newest state.
+
+        Raises:
+            Fenced: a newer run of the writer's job has the table.
+        """
+        state = self.log.state()
+        if writer.job and state.epochs.get(writer.job) != writer.epoch:
+            raise Fenced(f"{self.storage.root}: another run of job {writer.job} has taken the table: two drivers of one job "
+                         "run; stop one of them")
+        return state
+
+    def finish_all(self, writer: Writer) -> None:
+        """Complete what was prepared and not finished, by whomever."""
+        for version in sorted(self.guard(writer).prepared, key=int):
+            self.finish(int(version), writer)
+
+    def finish(self, version: int, writer: Writer) -> bool:
+        """Put the files of prepare ``version`` in their places and commit; False where that was not possible or not needed.
+
+        Safe to run again and by several at a time: each step does nothing where it is done.
+        """
+        plan = self.log.state().prepared.get(str(version))
+        if plan is None:
+            return False
+        complete = True
+        for source, target in plan.moves:
+            if not self.storage.rename(source, target) and not self.storage.exists(target):
+                complete = False
+        while str(version) in self.guard(writer).prepared:
+            entry = Entry("abort", self.clock(), closes=version)
+            if complete:
+                entry = Entry(plan.operation, self.clock(), job=plan.job, epoch=plan.epoch, batch=plan.batch,
+                              source=plan.source, ranges=plan.ranges, namespaces=plan.namespaces, add=plan.add,
+                              remove=plan.remove, fields=plan.fields, keys=plan.keys, closes=version)
+            if self.log.commit(entry) is not None:
+                break
+        for attempt in {source.split("/")[1] for source, _ in plan.moves}:
+            self.storage.delete(f"{STAGING}/{attempt}", recursive=True)
+        return complete
+
+    def commit(self, entry: Entry, writer: Writer, still: Callable[[State], bool], started: int) -> bool:
+        """Commit ``entry`` as long as ``still`` holds for the newest state; with moves, by prepare and finish.
+
+        Raises:
+            Fenced: another run has the table.
+            Retriable: the writing took so long that its files may count as left behind.
+        """
+        if self.clock() - started > ORPHAN_AGE // 2:
+            raise Retriable(f"{self.storage.root}: writing took longer than {ORPHAN_AGE // 120_000} minutes; smaller batches "
+                            "(source.max.offsets.per.trigger) or a smaller sink.files.rolling.size.bytes take less")
+        entry.job, entry.epoch = writer.job, writer.epoch
+        logged = entry if not entry.moves else Entry("prepare", entry.time, job=writer.job, epoch=writer.epoch, plan=entry)
+        while True:
+            version = self.log.commit(logged)
+            if version is not None:
+                break
+            if not still(self.guard(writer)):
+                return False
+        return self.finish(version, writer) if entry.moves else True
+
+    # Appending
+
+    def append(self, changes: Sequence[TableChanges], ranges: Mapping[tuple[str, int], tuple[int, int]], *, writer: Writer,
+               writing: Writing, batch: int, source: str = "") -> Appended:
+        """Write the changes of one batch; what the log already has of its ranges is left out. Blocks: runs jobs.
+
+        Raises:
+            Fatal: the schema can't take the rows, or known offsets bring rows that the table does not have.
+            Fenced, Retriable: as ``commit``.
+        """
+        while True:
+            done = self._append(changes, ranges, writer, writing, batch, source)
+            if done is not None:
+                return done
+
+    def _append(self, changes: Sequence[TableChanges], ranges: Mapping[tuple[str, int], tuple[int, int]], writer: Writer,
+                writing: Writing, batch: int, source: str) -> Appended | None:
+        started = self.clock()
+        self.finish_all(writer)
+        state = self.log.state(refresh=False)
+        known = behind(ranges, state.offsets.get(source, {}))
+        frames = [each.frame for each in changes]
+        if known:
+            if writing.check:
+                self._look_up(frames, known, state)
+            if whole(ranges, known):
+                return Appended(replayed=True)
+            frames = [each.where(~is_known(known)) for each in frames]
+        schema, keys = self.schema_with(changes, state)
+        before = len(state.schemas)
+        index = before - 1 if state.schemas and to_json(schema) == state.schemas[-1] else before
+        rows = frames[0] if len(frames) == 1 and frames[0].schema == schema else _union(
+            [formats.conform(each, schema) for each in frames])
+        attempt = f"{writer.prefix}{batch}.{uuid.uuid4().hex[:12]}"
+        where = f"{STAGING if writing.immediate else SMALL}/{attempt}"
+        records = sum(after - first for first, after in ranges.values())
+        rows = rows.coalesce(max(1, math.ceil(records / writing.rows_per_task)))
+        self._write(rows, where, writing)
+        files = self.describe(where, schema, index, writing.format, started)
+        if not files:
+            self.storage.delete(where, recursive=True)
+            return Appended()
+        moves: list[tuple[str, str]] = []
+        if writing.immediate:
+            moves = [(file.path, _in_sight(file, attempt)) for file in files]
+            files = [_renamed(file, target) for file, (_, target) in zip(files, moves, strict=True)]
+        by_topic: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
+        for (topic, partition), offsets in ranges.items():
+            by_topic[topic][str(partition)] = offsets
+        entry = Entry("append", self.clock(), batch=batch, source=source, ranges=dict(by_topic), add=tuple(files),
+                      namespaces=tuple(each.schema.namespace for each in changes), moves=tuple(moves),
+                      fields=to_json(schema) if index == before else None, keys=keys if keys != state.keys else None)
+        if not self.commit(entry, writer, lambda new: len(new.schemas) == before and not new.prepared and behind(
+                ranges, new.offsets.get(source, {})) == known, started):
+            self.storage.delete(where, recursive=True)
+            return None
+        return Appended(sum(file.rows for file in files), len(files), sum(file.bytes for file in files))
+
+    def schema_with(self, changes: Iterable[TableChanges], state: State) -> tuple[StructType, tuple[str, ...]]:
+        """Schema and key of the table when ``changes`` are in it."""
+        schema = from_json(state.schemas[-1]) if state.schemas else None
+        keys = state.keys
+        for each in changes:
+            schema = evolve(f"{each.schema.namespace} ({self.storage.root})", schema, each.frame.schema, SYSTEM_COLUMNS)
+            keys = tuple(column.name for column in each.schema.key) or keys
+        if schema is None:
+            raise ValueError("no changes")
+        return schema, keys
+
+    def _write(self, rows: DataFrame, where: str, writing: Writing) -> None:
+        time_column = f.timestamp_millis(f.lit(self.clock())) if writing.by_processing_time else f.col("ums_ts_")
+        buckets = writing.layout.bucket_columns(time_column)
+        for name, expression in buckets:
+            if name.lower() in (each.lower() for each in rows.columns):
+                raise Fatal(f"{self.storage.root}: the table has a column {name} itself: name the level of "
+                            "sink.files.partition.by otherwise")
+            rows = rows.withColumn(name, expression)
+        formats.write(rows, self.storage.uri(where), writing.format, partitions=[name for name, _ in buckets],
+                      compression=writing.compression)
+
+    def describe(self, where: str, schema: StructType, index: int, kind: str, added: int) -> list[File]:
+        """The files below ``where`` as the log names them, their rows counted by reading them; empty ones are left out."""
+        listed = {each.name: each for each in self.storage.walk(where) if _is_data(each)}
+        if not listed:
+            return []
+        loaded = formats.load(self.spark, [self.storage.uri(name) for name in listed], kind, schema,
+                              only=("ums_ts_", "ums_id_"), file="file_")
+        if sum(each.size for each in listed.values()) < _ONE_TASK:
+            loaded = loaded.coalesce(1)
+        found: dict[str, tuple[Any, ...]] = {}
+        for row in loaded.groupBy("file_").agg(
+                f.count(f.lit(1)), f.min(f.unix_micros("ums_ts_")), f.max(f.unix_micros("ums_ts_")),
+                f.min("ums_id_"), f.max("ums_id_")).collect():
+            name = unquote(row[0])
+            found[where + name[name.rindex(f"/{where}/") + len(where) + 1:]] = tuple(row[1:])
+        lost = found.keys() - listed.keys()
+        if lost:
+            raise Fatal(f"{self.storage.root}: files {sorted(lost)[:3]} were read but not listed")
+        return [File(name, name[len(where) + 1:].rpartition("/")[0], kind, index, rows=stats[0], bytes=listed[name].size,
+                     min_ts=stats[1], max_ts=stats[2], min_id=stats[3], max_id=stats[4], added=added)
+                for name, stats in sorted(found.items())]
+
+    def _look_up(self, frames: Sequence[DataFrame], known: Mapping[tuple[str, int], int], state: State) -> None:
+        from spark_jobs.history.reader import prune, rows_of
+
+        look_up(self.storage.root, frames, known, lambda low, high: rows_of(
+            self.spark, self.storage, state, prune(state.files.values(), low=low, high=high)))
+
+    # What was left behind
+
+    def sweep(self, prefix: str, age: int) -> int:
+        """Delete directories in the making that begin with ``prefix``, that nothing refers to, and that are ``age`` ms old."""
+        state = self.log.state()
+        used = {path.split("/")[1] for path in (*state.files, *state.removed) if path.startswith("_")}
+        used |= {source.split("/")[1] for plan in state.prepared.values() for source, _ in plan.moves}
+        count = 0
+        for parent in ("_small", "_merged", "_staging"):
+            for name in self.storage.directories(parent):
+                if not name.startswith(prefix) or name in used:
+                    continue
+                if age and any(self.clock() - each.modified < age for each in self.storage.walk(f"{parent}/{name}")):
+                    continue
+                count += self.storage.delete(f"{parent}/{name}", recursive=True)
+        if count:
+            _LOG.info("%s: removed %d directories that a crash left behind", self.storage.root, count)
+        return count
+
+
+def is_known(known: Mapping[tuple[str, int], int]) -> Column:
+    """The condition: a row's offset is below what ``known`` says is in."""
+    condition = f.lit(False)
+    for (topic, partition), after in known.items():
+        condition |= ((f.col("kafka_topic_") == topic) & (f.col("kafka_partition_") == partition)
+                      & (f.col("kafka_offset_") < after))
+    return condition
+
+
+def look_up(table: str, frames: Sequence[DataFrame], known: Mapping[tuple[str, int], int],
+            between: Callable[[int | None, int | None], DataFrame]) -> None:
+    """Make sure that rows about to be left out are in the table: a topic made anew has the old offsets, but other rows.
+
+    Args:
+        table: named in the error.
+        frames: the batch's rows.
+        known: what is about to be left out.
+        between: the table's rows with ``ums_ts_`` in a range (µs, both ends included); all of them for None.
+
+    Raises:
+        Fatal: some of a sample are not in.
+    """
+    want = [f.unix_micros("ums_ts_").alias("ts"), f.col("ums_id_").alias("id"), *map(f.col, _POSITION)]
+    rows = _union([each.where(is_known(known)).select(*want) for each in frames]).limit(_SAMPLE).collect()
+    if not rows:
+        return
+    times = [row["ts"] for row in rows]
+    low, high = (None, None) if None in times else (min(times), max(times))
+    offsets: dict[tuple[str, int], set[int]] = defaultdict(set)
+    for row in rows:
+        offsets[row["kafka_topic_"], row["kafka_partition_"]].add(row["kafka_offset_"])
+    condition = f.lit(False)
+    for (topic, partition), each in offsets.items():
+        condition |= ((f.col("kafka_topic_") == topic) & (f.col("kafka_partition_") == partition)
+                      & f.col("kafka_offset_").isin(sorted(each)))
+    missing = {tuple(row) for row in rows} - {tuple(row) for row in between(low, high).where(condition).select(*want).collect()}
+    if missing:
+        example = dict(zip(("ums_ts_ in us", "ums_id_", *_POSITION), min(missing, key=str), strict=True))
+        raise Fatal(
+            f"{table}: its log says that it holds offsets up to {dict(known)}, but {len(missing)} of {len(rows)} rows looked "
+            f"up are not in it, for example {example}. Was the topic deleted and made again, or does the job read another "
+            "Kafka? Give the job another sink.files.source.id (its offsets count apart) or another sink.files.path; "
+            "sink.files.replay.check=false leaves such rows out")
+
+
+def _union(frames: Sequence[DataFrame]) -> DataFrame:
+    whole_frame = frames[0]
+    for each in frames[1:]:
+        whole_frame = whole_frame.unionAll(each)
+    return whole_frame
+
+
+def _is_data(status: Status) -> bool:
+    return not status.name.rpartition("/")[2].startswith(("_", "."))
+
+
+def _in_sight(file: File, attempt: str) -> str:
+    name = f"{BATCH_PREFIX}{attempt}-{file.path.rpartition('/')[2]}"
+    return f"{file.bucket}/{name}" if file.bucket else name
+
+
+def _renamed(file: File, path: str) -> File:
+    return File(path, file.bucket, file.format, file.schema, file.rows, file.bytes, file.min_ts, file.max_ts, file.min_id,
+                file.max_id, file.added, file.replaces)

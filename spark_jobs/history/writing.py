@@ -1,0 +1,54 @@
+"""Who writes a table and how: plain values, no Spark."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+if TYPE_CHECKING:
+    from spark_jobs.history.layout import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """How a table's files are written.
+
+    Attributes:
+        format, compression: of new files.
+        layout: of buckets.
+        by_processing_time: buckets by the time of writing instead of ``ums_ts_``.
+        immediate: batches' files are put where listing readers see them at once.
+        rows_per_task: tasks of a batch = its records / this.
+        check: look rows up before they are skipped as known.
+    """
+
+    format: str
+    layout: Layout
+    compression: str | None = None
+    by_processing_time: bool = False
+    immediate: bool = False
+    rows_per_task: int = 50_000
+    check: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Who writes: a job with its run's epoch, or a command (both empty)."""
+
+    job: str = ""
+    epoch: str = ""
+
+    @property
+    def prefix(self) -> str:
+        """Begins the names of its directories in the making."""
+        return f"{quote(self.job, safe='-_').replace('.', '%2E')}." if self.job else "~command."
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """What an append did: rows and files written; ``replayed`` where all of it was in already."""
+
+    rows: int = 0
+    files: int = 0
+    bytes: int = 0
+    replayed: bool = False

@@ -1,0 +1,91 @@
+"""A job, read and checked: what the frame needs to know to run it, plan it or stop it."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from compose.local.paths import cache_dir, home_dir
+from spark_jobs import registry
+from spark_jobs.config_keys import AVAILABLE_NOW, MATERIALIZE
+
+if TYPE_CHECKING:
+    from connectors.options import Config
+    from spark_jobs.contract import Sink, Source
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A checked job.
+
+    Attributes:
+        name: its name.
+        config: parsed; options whose default depends on others (``guarantee``, ``kafka.group.id``, ``checkpoint.location``,
+            ``state.dir``) have their effective values.
+        origin: the file it came from, for messages; empty if there is none.
+    """
+
+    name: str
+    config: Config
+    origin: str = ""
+
+    @property
+    def sink_name(self) -> str:
+        """``sink.type``, or ``materializer``."""
+        return "materializer" if self.materializes else str(self.config["sink.type"])
+
+    @property
+    def materializes(self) -> bool:
+        """Whether the whole batch goes to the materializer."""
+        return bool(self.config["transform.type"] == MATERIALIZE)
+
+    @property
+    def available_now(self) -> bool:
+        """Whether it ends once it has done what there was at its start."""
+        return bool(self.config["trigger.mode"] == AVAILABLE_NOW)
+
+    @property
+    def guarantee(self) -> str:
+        """What it promises."""
+        return str(self.config["guarantee"])
+
+    @property
+    def checkpoint(self) -> str:
+        """Where Spark keeps how far the job has come: a path or a Hadoop URL."""
+        return str(self.config["checkpoint.location"])
+
+    @property
+    def folder(self) -> Path:
+        """Where this machine keeps what ``status`` and ``stop`` need."""
+        return control_folder(self.name)
+
+    @property
+    def master(self) -> str:
+        """Spark's master."""
+        return str(self.config["spark.master"])
+
+    def sink_class(self) -> type[Sink]:
+        """The class that gets the batches; imports it."""
+        if self.materializes:
+            found: type[Sink] = registry.load(registry.MATERIALIZER)
+            return found
+        return registry.sink_class(self.config["sink.type"])
+
+    def source_class(self) -> type[Source]:
+        """The class that decodes; imports it."""
+        return registry.source_class(self.config["source.format"])
+
+
+def control_folder(name: str) -> Path:
+    """The folder of a job's lock and status on this machine."""
+    return home_dir() / "jobs" / name
+
+
+def default_state_dir(name: str) -> str:
+    """``state.dir`` where none is given: a cache, as everything in it can be rebuilt."""
+    return str(cache_dir() / "jobs" / name)
+
+
+def default_checkpoint(name: str, state_dir: str | None) -> str:
+    """``checkpoint.location`` where none is given; not in the cache folder, as a checkpoint can't be rebuilt."""
+    return str(Path(state_dir) / "checkpoint" if state_dir else control_folder(name) / "checkpoint")

@@ -1,0 +1,162 @@
+"""The job's place in Kafka: what topics hold now, how far behind the job is, and the consumer group that shows it."""
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import admin as kafka_admin
+
+from connectors.errors import ConfigInvalid, Retriable
+from spark_jobs import clients
+from spark_jobs.ranges import Existing, Offsets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from connectors.options import Config
+
+_log = logging.getLogger(__name__)
+#: Earliest and latest; the package's types leave it out.
+_SPEC: Final[Any] = vars(kafka_admin)["OffsetSpec"]
+#: Topics or partitions that are not there.
+_ABSENT: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - their only names
+                  KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+                  KafkaError.UNKNOWN_TOPIC_ID)
+
+
+def quiet(level: int, facility: str, text: str) -> None:
+    """What librdkafka says of connections, at a level at which a job that copes with it does not alarm anybody."""
+    del level
+    _log.debug("%s: %s", facility, text)
+
+
+class KafkaView:
+    """Asks and tells Kafka what the frame needs. Calls block, for ``timeout_s`` or a little more; not shared between threads.
+
+    Args:
+        config: the job's.
+        timeout_s: how long one call may take.
+    """
+
+    def __init__(self, config: Config, timeout_s: float = 15.0) -> None:
+        self._config = config
+        self._timeout_s = timeout_s
+        self._admin: Any = None
+        self._group: Any = None
+        committed = config["source.isolation.level"] == "read_committed"
+        self._isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+
+    @property
+    def admin(self) -> Any:
+        """The admin client, made on first use."""
+        if self._admin is None:
+            logger = logging.getLogger("spark_jobs.kafka_client")
+            logger.setLevel(logging.ERROR)
+            self._admin = kafka_admin.AdminClient(clients.confluent(self._config), logger=logger)
+        return self._admin
+
+    def topics(self) -> list[str]:
+        """The names of all topics that the job may see, internal ones left out.
+
+        Raises:
+            Retriable: Kafka does not answer.
+        """
+        try:
+            found = self.admin.list_topics(timeout=self._timeout_s).topics
+        except KafkaException as error:
+            raise self._away(error) from error
+        return sorted(name for name in found if name not in ("__consumer_offsets", "__transaction_state"))
+
+    def existing(self, topics: Iterable[str]) -> dict[str, Existing]:
+        """What the topics hold now, by name; topics that do not exist are left out.
+
+        Raises:
+            Retriable: Kafka does not answer, or a partition has no leader.
+            ConfigInvalid: the job may not look at a topic.
+        """
+        names = list(dict.fromkeys(topics))
+        if not names:
+            return {}
+        described = self._results(self.admin.describe_topics(TopicCollection(names), request_timeout=self._timeout_s))
+        parts = {name: [each.id for each in topic.partitions] for name, topic in described.items()}
+        where = [TopicPartition(name, number) for name, numbers in parts.items() for number in numbers]
+        first = self._offsets(where, _SPEC.earliest())
+        end = self._offsets(where, _SPEC.latest())
+        return {name: Existing(str(described[name].topic_id or ""),
+                               {number: first[name, number] for number in numbers if (name, number) in first},
+                               {number: end[name, number] for number in numbers
+                                if (name, number) in end and (name, number) in first})
+                for name, numbers in parts.items()}
+
+    def ends(self, where: Iterable[tuple[str, int]]) -> Offsets:
+        """The offset after the last record that may be read now, by partition; as ``existing`` raises."""
+        return self._offsets([TopicPartition(*each) for each in where], _SPEC.latest())
+
+    def _offsets(self, where: list[TopicPartition], spec: Any) -> Offsets:
+        if not where:
+            return {}
+        answers = self._results(self.admin.list_offsets(dict.fromkeys(where, spec), isolation_level=self._isolation,
+                                                        request_timeout=self._timeout_s))
+        return {(each.topic, each.partition): answer.offset for each, answer in answers.items()}
+
+    def _results(self, futures: Mapping[Any, Any]) -> dict[Any, Any]:
+        """Results by key, without those of what does not exist."""
+        result = {}
+        for key, future in futures.items():
+            try:
+                result[key] = future.result(self._timeout_s * 2)
+            except KafkaException as error:
+                if error.args[0].code() not in _ABSENT:
+                    raise self._away(error) from error
+        return result
+
+    def _away(self, error: KafkaException) -> Exception:
+        cause = error.args[0]
+        servers = self._config["kafka.bootstrap.servers"]
+        if cause.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+                            KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.SASL_AUTHENTICATION_FAILED,
+                            KafkaError._AUTHENTICATION):  # noqa: SLF001
+            return ConfigInvalid(f"kafka.bootstrap.servers {servers}: {cause.str()}: correct kafka.sasl.* and the ACLs (the "
+                                 f"job needs "
+                                 "DESCRIBE and READ on its topics, READ on its group)")
+        return Retriable(f"Kafka at {servers} does not answer: {cause.str()}")
+
+    def commit(self, position: Mapping[tuple[str, int], int]) -> None:
+        """Commit offsets to the job's group, so that tools show its lag; nothing reads them back.
+
+        Raises:
+            Retriable: Kafka does not answer, or somebody else is a member of the group.
+            ConfigInvalid: the job may not commit to the group.
+        """
+        if self._group is None:
+            logger = logging.getLogger("spark_jobs.kafka_client")
+            self._group = Consumer(clients.confluent(self._config, group_id=self._config["kafka.group.id"],
+                                                     enable_auto_commit=False), logger=logger)
+        try:
+            answers = self._group.commit(offsets=[TopicPartition(topic, partition, offset)
+                                                  for (topic, partition), offset in position.items()], asynchronous=False)
+        except KafkaException as error:
+            raise self._away(error) from error
+        for each in answers or ():
+            if each.error is not None and each.error.code() not in _ABSENT:
+                raise self._away(KafkaException(each.error))
+
+    def committed(self, where: Iterable[tuple[str, int]]) -> Offsets:
+        """What the group has, for ``status``."""
+        consumer = Consumer(clients.confluent(self._config, group_id=self._config["kafka.group.id"], enable_auto_commit=False),
+                            logger=logging.getLogger("spark_jobs.kafka_client"))
+        try:
+            found = consumer.committed([TopicPartition(*each) for each in where], timeout=self._timeout_s)
+        except KafkaException as error:
+            raise self._away(error) from error
+        finally:
+            consumer.close()
+        return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
+
+    def close(self) -> None:
+        """Let the clients go."""
+        if self._group is not None:
+            self._group.close()
+            self._group = None
+        self._admin = None

@@ -1,0 +1,1 @@
+"""The materializer: partition updates and change events in, complete row images out."""

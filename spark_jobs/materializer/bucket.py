@@ -1,0 +1,570 @@
+"""One bucket at work, inside a Spark task: reads its input partition's records of a batch, merges, commits. Exactly once.
+
+Order of things for each transaction: outputs and changed rows go to the producer, then the marker and the consumed offset, then
+Kafka commits, then LMDB is written. Whoever dies in between leaves either nothing (the next producer of the bucket aborts it)
+or a committed transaction that the cache lacks (the next one reads it from the changelog). So the marker alone says what was
+done.
+"""
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import OrderedDict
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from connectors.errors import Fatal, Retriable, Skippable
+from spark_jobs.materializer.changelog import Changelog
+from spark_jobs.materializer.config import EngineFactory, Marker
+from spark_jobs.materializer.store import Cache, Meta, Moved, Overlay
+from spark_jobs.materializer.transaction import Redo, Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from spark_jobs.materializer.config import BucketOptions
+    from spark_jobs.materializer.contract import Engine, Input, Output
+
+#: How often a transaction that failed is done again before the batch fails.
+ATTEMPTS: Final = 8
+_BACKOFF_S: Final = 0.1
+_MOST_BACKOFF_S: Final = 5.0
+
+
+class Range(msgspec.Struct, frozen=True):
+    """What a pass has to do for one bucket.
+
+    Attributes:
+        start, end: the offsets of the batch, end excluded; -1: no input, expiry alone.
+        first: the job's very first batch: a bucket without a marker begins at ``start``.
+    """
+
+    start: int = -1
+    end: int = -1
+    first: bool = False
+
+
+class Result(msgspec.Struct):
+    """What came of one pass over one bucket. Counts are of this pass; ``rows`` and ``bytes`` of the state after it."""
+
+    bucket: int
+    records: int = 0
+    replayed: int = 0
+    outputs: int = 0
+    suppressed: int = 0
+    dead: int = 0
+    expired: int = 0
+    changes: int = 0
+    transactions: int = 0
+    redone: int = 0
+    transaction_s: float = 0.0
+    latency_ms: float = 0.0
+    restored: int = 0
+    restore_s: float = 0.0
+    cpu_s: float = 0.0
+    rows: int = 0
+    bytes: int = 0
+    next_due: int | None = None
+    discarded: str = ""
+    #: An error of ours instead of a stack trace through the JVM: the class's name and the text.
+    error: str = ""
+    text: str = ""
+
+
+def crash(spec: str, point: str) -> None:
+    """Kill this process if ``spec`` (``<point>@<file>``) names ``point`` and its file can be removed: so it happens once.
+
+    For crash tests; points: ``produce``, ``commit``, ``committed``, ``written``.
+    """
+    if not spec:
+        return
+    where, _, token = spec.partition("@")
+    if where == point:
+        try:
+            Path(token).unlink()
+        except FileNotFoundError:
+            return
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def catch_up(cache: Cache, changelog: Changelog, options: BucketOptions, bucket: int) -> tuple[Meta, int]:
+    """Bring a cache to its changelog's end. Blocks; in bounded memory; what was read stays if it is interrupted.
+
+    Returns:
+        What the cache holds then, and how many records were read.
+
+    Raises:
+        Moved: another process writes it at the same time.
+        Retriable, Fatal: see ``Changelog``.
+    """
+    records = 0
+    while True:
+        meta = cache.meta()
+        _, end = changelog.ends(bucket)
+        if meta.position > end:
+            cache.reset(f"it is at offset {meta.position}, the changelog ends at {end}")
+            continue
+        # A transaction has a marker and a control record: one offset is the control record of the last one.
+        if end - meta.position <= 1:
+            return meta, records
+        age = time.time() * 1000 - meta.checked_ms
+        if meta.position and age > options.delete_retention_ms / 2:
+            cache.reset("it was not used for longer than half of the changelog's delete.retention.ms")
+            continue
+        for step in changelog.read(bucket, meta.position, end):
+            marker = meta.marker if step.marker is None else step.marker
+            # A restore that is given up and goes on much later must not look fresh: its time is that of its beginning.
+            checked = int(time.time() * 1000) if step.position >= end or not meta.position else meta.checked_ms
+            after = msgspec.structs.replace(meta, position=step.position, marker=marker, checked_ms=checked)
+            cache.write(step.changes, meta, after)
+            meta = after
+            records += step.records
+
+
+class Bucket:
+    """The open resources of one bucket in this process, and the pass over them. Used by one thread; blocks."""
+
+    def __init__(self, options: BucketOptions, bucket: int, changelog: Changelog) -> None:
+        self.options = options
+        self.number = bucket
+        self._changelog = changelog
+        self._cache = Cache(options.folder(bucket), options.job, bucket, options.changelog_id)
+        self._writer: Writer | None = None
+        #: Whose marker was the last one when the writer was made.
+        self._before = ""
+        self._meta = self._cache.meta()
+        self._marker: Marker | None = None
+        self._engine: Engine | None = None
+        self._overlay: Overlay | None = None
+        self._emit: list[Output] = []
+        #: Records since the last commit, to be done again if the transaction fails.
+        self._chunk: list[Input] = []
+        self._chunk_bytes = 0
+        self._outputs = 0
+        self._output_bytes = 0
+        self._output_time = 0
+        self._failures = 0
+        self.result = Result(bucket)
+
+    def close(self) -> None:
+        """Give everything back. An open transaction is left to the successor."""
+        self._end_overlay()
+        self._drop_writer()
+        self._cache.close()
+
+    def _drop_writer(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    # Getting ready
+
+    def prepare(self) -> None:
+        """Own the bucket and bring the cache to the changelog's end.
+
+        Raises:
+            Retriable: Kafka does not answer.
+            Fatal: another run owns the bucket, or the changelog is damaged.
+        """
+        self._end_overlay()
+        while True:
+            fresh = self._writer is None
+            if self._writer is None:
+                # First of all: only when nobody else can commit any more the end of the changelog is the end.
+                self._writer = Writer(self.options, self.number)
+            try:
+                self._catch_up()
+                marker = msgspec.json.decode(self._meta.marker, type=Marker) if self._meta.marker else None
+                last = "" if marker is None else marker.writer
+                if fresh:
+                    self._before = last
+                elif last not in (self._writer.token, self._before):
+                    # Another process has had the bucket since (Spark hands tasks to any process): this producer was fenced. To
+                    # find
+                    # that out at the commit would cost the whole batch.
+                    self._drop_writer()
+                    continue
+                self._check_owner(marker)
+                self._engine = self.options.engine(0 if marker is None else marker.sequence)
+                self._marker = marker
+                self._begin()
+            except Moved:
+                continue
+            else:
+                return
+
+    def _catch_up(self) -> None:
+        """Read what the cache lacks."""
+        began = time.monotonic()
+        self._meta, records = catch_up(self._cache, self._changelog, self.options, self.number)
+        if records:
+            self.result.restored += records
+            self.result.restore_s += time.monotonic() - began
+        self.result.discarded = self._cache.discarded or self.result.discarded
+        self._cache.discarded = ""
+
+    def _check_owner(self, marker: Marker | None) -> None:
+        mine = self.options.owner
+        if marker is not None and marker.owner != mine and marker.owner.epoch >= mine.epoch:
+            raise Fatal(f"another run of the job {self.options.job} (run {marker.owner.run}, started after this one) has taken "
+                        "over bucket "
+                        f"{self.number}. One of them must be stopped; jobs that should run side by side need different names.")
+
+    def _check(self, span: Range) -> Marker:
+        """The marker to go on from.
+
+        Raises:
+            Fatal: what the batch brings does not follow on what was done.
+        """
+        options, marker = self.options, self._marker
+        where = f"{options.input_topic} [{self.number}]"
+        rebuild = f"run millrace job rebuild with --state to make the state again from the input (job {options.job})"
+        if marker is None:
+            if not span.first:
+                raise Fatal(f"the changelog {options.changelog_topic} [{self.number}] has no marker, but the job is past its "
+                            "first "
+                            f"batch ({where} goes on at offset {span.start}): the state was lost; {rebuild}.")
+            return Marker(next=max(span.start, 0), sequence=0, topic=options.input_topic, topic_id=options.input_id,
+                          partitions=options.partitions, owner=options.owner, output_id=options.output_id)
+        if marker.topic != options.input_topic or marker.topic_id != options.input_id:
+            raise Fatal(f"the state of bucket {self.number} is of the topic {marker.topic} (id {marker.topic_id}), not of "
+                        f"{options.input_topic} (id {options.input_id}): the topic was deleted and made again, or "
+                        "source.topics was "
+                        f"changed. Give the job another name, or {rebuild}.")
+        if marker.partitions != options.partitions:
+            raise Fatal(f"{options.input_topic} had {marker.partitions} partitions and has {options.partitions} now: rows may "
+                        "have moved to "
+                        f"other partitions, away from their state; {rebuild}.")
+        if span.start > marker.next:
+            raise Fatal(f"the batch begins at offset {span.start} of {where}, but what was done ends at {marker.next}: "
+                        f"{span.start - marker.next} offsets are missing ({marker.next} to {span.start - 1}). The checkpoint "
+                        "is ahead of "
+                        "the state (the changelog was set back), or the records were deleted unread (retention). If the input "
+                        "still "
+                        f"has them, remove the checkpoint; else {rebuild}.")
+        if marker.output_id != options.output_id and not options.rebuild_output:
+            raise Fatal(f"the output topic {options.output_topic} (id {options.output_id}) is not the one that has the rows of "
+                        "this job "
+                        f"(id {marker.output_id}): it was deleted and made again, or sink.kafka.topic was changed. Run "
+                        "millrace job "
+                        "rebuild with --output to fill it from the state.")
+        return marker
+
+    # The pass
+
+    def run(self, records: Iterable[Input], span: Range, *, now_s: int | None = None) -> Result:
+        """Merge ``records``, move the marker to ``span.end``, do what is due. Blocks.
+
+        Raises:
+            Retriable, Fatal: as the contract of sinks says; nothing is half done.
+        """
+        self.result = Result(self.number)
+        self._chunk, self._chunk_bytes, self._failures = [], 0, 0
+        cpu = time.process_time()
+        try:
+            source: Iterator[Input] = iter(records)
+            while True:
+                try:
+                    self.prepare()
+                    if self._marker is None and span.start < 0:
+                        break
+                    self._position = self._check(span)
+                    self._replay()
+                    self._merge(source)
+                    self._expire(int(time.time()) if now_s is None else now_s)
+                    self._finish(span)
+                    break
+                except (Redo, Moved) as error:
+                    # What was not committed comes first; what was is below the marker and skipped.
+                    self._recover(error)
+                    source = chain(self._chunk, source)
+                    self._chunk = []
+            self._end_overlay()
+            with self._cache.reading() as txn:
+                self.result.next_due = self._cache.next_due(txn)
+            self.result.rows, self.result.bytes = self._cache.size()
+        except BaseException:
+            self._abandon()
+            raise
+        self.result.cpu_s = time.process_time() - cpu
+        return self.result
+
+    def _merge(self, source: Iterator[Input]) -> None:
+        assert self._engine is not None and self._overlay is not None  # noqa: S101,PT018 - prepare has set them
+        engine, emit, chunk, result = self._engine, self._emit, self._chunk, self.result
+        most, overlay, begin = self.options.max_bytes, self._overlay, self._position.next
+        size = 0
+        for record in source:
+            offset = record.offset
+            if offset < begin:
+                result.replayed += 1
+                continue
+            chunk.append(record)
+            result.records += 1
+            size += len(record.value or b"")
+            try:
+                done = engine.apply(record, overlay, emit)
+            except Skippable as error:
+                emit.clear()
+                self._dead_letter(record, error)
+                done = True
+            while not done:
+                # A fan-out that is larger than a transaction: the position stays before this record.
+                overlay = self._partial(offset)
+                chunk[:] = [record]
+                done = engine.apply(record, overlay, emit)
+            if emit:
+                self._hand_over()
+            else:
+                result.suppressed += 1
+            if overlay.full or size >= most or self._output_bytes >= most:
+                self._commit(offset + 1)
+                overlay, size = self._continued(), 0
+                chunk.clear()
+
+    def _partial(self, position: int) -> Overlay:
+        """Commit an unfinished piece of work at ``position``; the overlay to go on with."""
+        assert self._overlay is not None  # noqa: S101
+        if not self._overlay.changes and not self._emit:
+            raise Fatal(f"the merge of bucket {self.number} at offset {position} makes no progress: it asks for a commit and "
+                        "has changed "
+                        "nothing. This is a fault of the program.")
+        self._hand_over()
+        self._commit(position)
+        return self._continued()
+
+    def _continued(self) -> Overlay:
+        self._begin()
+        assert self._overlay is not None  # noqa: S101
+        return self._overlay
+
+    def _expire(self, now_s: int) -> None:
+        assert self._engine is not None and self._overlay is not None  # noqa: S101,PT018
+        if next(self._overlay.due(now_s), None) is None:
+            return
+        before = self.result.outputs
+        overlay = self._overlay
+        while not self._engine.expire(overlay, self._emit, now_s):
+            overlay = self._partial(self._reached())
+            self._chunk.clear()
+        self._hand_over()
+        self.result.expired += self.result.outputs - before
+
+    def _replay(self) -> None:
+        """Fill a new output topic from the state, or go on with that; see ``Marker.replay``."""
+        assert self._engine is not None and self._overlay is not None  # noqa: S101,PT018
+        marker = self._position
+        if marker.output_id == self.options.output_id and marker.replay is None:
+            return
+        start = bytes.fromhex(marker.replay or "") if marker.output_id == self.options.output_id else b""
+        while True:
+            following = self._engine.replay(self._overlay, self._emit, start)
+            self._hand_over()
+            self._position = msgspec.structs.replace(
+                self._position, output_id=self.options.output_id, replay=None if following is None else following.hex())
+            self._commit(self._position.next, force=True)
+            self._begin()
+            if following is None:
+                return
+            start = following
+
+    def _finish(self, span: Range) -> None:
+        # Also offsets without a record (control records, compacted ones) are done.
+        position = max(self._reached(), span.end)
+        if position > self._position.next or self._marker is None or (self._overlay is not None and self._overlay.changes) \
+                or (self._writer is not None and self._writer.open):
+            self._commit(position, force=True)
+        self._chunk.clear()
+
+    def _reached(self) -> int:
+        return self._chunk[-1].offset + 1 if self._chunk else self._position.next
+
+    # The transaction
+
+    def _begin(self) -> None:
+        self._end_overlay()
+        self._overlay = Overlay(self._cache, self._meta, max_changes=self.options.max_changes, max_bytes=self.options.max_bytes)
+        self._outputs = self._output_bytes = self._output_time = 0
+        self._emit.clear()
+
+    def _end_overlay(self) -> None:
+        if self._overlay is not None:
+            self._overlay.end()
+            self._overlay = None
+
+    def _open(self) -> Writer:
+        writer = self._writer
+        assert writer is not None  # noqa: S101 - prepare has made it
+        if not writer.open:
+            writer.begin()
+        return writer
+
+    def _hand_over(self) -> None:
+        """Give the emitted records to the producer, which sends them while the merge goes on."""
+        emit = self._emit
+        if not emit:
+            return
+        writer = self._writer
+        if writer is None or not writer.open:
+            writer = self._open()
+            crash(self.options.kill, "produce")
+        writer.outputs(emit)
+        self._outputs += len(emit)
+        for _, value, timestamp, _ in emit:
+            self._output_time += timestamp
+            if value is not None:
+                self._output_bytes += len(value)
+        self.result.outputs += len(emit)
+        emit.clear()
+
+    def _dead_letter(self, record: Input, error: Skippable) -> None:
+        letters = self.options.dead_letters
+        topic, number = self.options.input_topic, self.number
+        if letters is None:
+            raise Fatal(f"{topic} [{number}] offset {record.offset}: {error}. Set errors.tolerance=all to put such records "
+                        "aside.") from error
+        if letters.topic:
+            # In the transaction that moves the marker over the record: there once, whatever happens.
+            story = letters._story(topic, number, record.offset, error, "VALUE_CONVERTER") if letters._headers else []  # noqa: SLF001
+            self._open().dead_letter(letters.topic, record.key, record.value, story)
+            if letters.counter is not None:
+                letters.counter.add(1)
+        else:
+            letters.report(topic, number, record.offset, record.key, record.value, error)
+        self.result.dead += 1
+
+    def _commit(self, position: int, *, force: bool = False) -> None:
+        """Commit what was done, with the marker at ``position``, then write the cache.
+
+        Raises:
+            Redo: the transaction is gone.
+        """
+        overlay = self._overlay
+        assert overlay is not None and self._engine is not None  # noqa: S101,PT018
+        changes = overlay.changes
+        if not force and not changes and self._writer is not None and not self._writer.open and position == self._position.next:
+            return
+        began = time.monotonic()
+        options = self.options
+        writer = self._open()
+        writer.changes(changes.items())
+        sequence = max(self._engine.sequence, self._position.sequence)
+        marker = msgspec.structs.replace(self._position, next=position, sequence=sequence,
+                                         owner=options.owner, writer=writer.token)
+        raw = msgspec.json.encode(marker)
+        at = writer.commit(raw, position, self._changelog.group_metadata(), before_commit=lambda: crash(options.kill, "commit"))
+        crash(options.kill, "committed")
+        now_ms = int(time.time() * 1000)
+        result = self.result
+        result.transactions += 1
+        result.changes += len(changes)
+        result.latency_ms += now_ms * self._outputs - self._output_time
+        self._failures = 0
+        self._position = self._marker = marker
+        before, self._meta = self._meta, msgspec.structs.replace(self._meta, position=at + 1, marker=raw, checked_ms=now_ms)
+        self._end_overlay()
+        self._cache.write(changes, before, self._meta)
+        crash(options.kill, "written")
+        result.transaction_s += time.monotonic() - began
+
+    def _recover(self, error: Redo | Moved) -> None:
+        """Make ready to do the transaction again."""
+        self._failures += 1
+        self.result.redone += 1
+        if self._failures > ATTEMPTS:
+            raise Retriable(f"bucket {self.number} of {self.options.job} can't commit ({self._failures} attempts): {error}"
+                            ) from error
+        self._emit.clear()
+        # What is done again is counted again.
+        self.result.records -= len(self._chunk)
+        self.result.outputs -= self._outputs
+        writer = self._writer
+        if writer is not None and (not writer.abort() or (isinstance(error, Redo) and error.replace)):
+            self._drop_writer()
+        if self._failures > 1:
+            time.sleep(min(_BACKOFF_S * 2 ** self._failures, _MOST_BACKOFF_S))
+
+    def _abandon(self) -> None:
+        """After an error that ends the pass: nothing of it may stay, and nothing of it be committed later."""
+        self._emit.clear()
+        self._chunk.clear()
+        self._end_overlay()
+        self._engine = None
+        if self._writer is not None and not self._writer.abort():
+            self._drop_writer()
+
+
+class Resident:
+    """What one Python worker process of Spark keeps between tasks: a consumer, and for some buckets producer and cache."""
+
+    def __init__(self, options: BucketOptions) -> None:
+        self.options = options
+        self.changelog = Changelog(options.client, options.changelog_topic, options.group)
+        self._buckets: OrderedDict[int, Bucket] = OrderedDict()
+
+    def bucket(self, number: int) -> Bucket:
+        """The bucket, opened if it isn't; the one that was not used for longest is closed if there are too many."""
+        found = self._buckets.get(number)
+        if found is None:
+            while len(self._buckets) >= self.options.resident_buckets:
+                self._buckets.popitem(last=False)[1].close()
+            found = self._buckets[number] = Bucket(self.options, number, self.changelog)
+        self._buckets.move_to_end(number)
+        return found
+
+    def close(self) -> None:
+        """Close everything."""
+        for each in self._buckets.values():
+            each.close()
+        self._buckets.clear()
+        self.changelog.close()
+        if isinstance(self.options.engine, EngineFactory):
+            self.options.engine.close()
+
+
+class Residents:
+    """Holds the ``Resident`` of this process.
+
+    The one global of the materializer: Spark keeps Python worker processes between tasks but hands them nothing but the task,
+        and a
+    producer and a map for each task would cost 60-80 ms. One run of one job at a time: of another run, the former is closed.
+    """
+
+    def __init__(self) -> None:
+        self._current: Resident | None = None
+
+    def get(self, options: BucketOptions) -> Resident:
+        """The resident of this run."""
+        current = self._current
+        if current is None or current.options.owner != options.owner or current.options.job != options.job \
+                or current.options.changelog_id != options.changelog_id or current.options.output_id != options.output_id:
+            self.close()
+            current = self._current = Resident(options)
+        return current
+
+    def close(self) -> None:
+        """Close what is open."""
+        if self._current is not None:
+            self._current.close()
+            self._current = None
+
+
+RESIDENTS: Final = Residents()
+
+
+def guarded(options: BucketOptions, number: int, records: Iterable[Input], span: Range, *, now_s: int | None = None,
+            residents: Residents = RESIDENTS) -> Result:
+    """``Bucket.run`` with our errors as a result, as the driver has to see their class and not a stack trace of Spark's."""
+    try:
+        return residents.get(options).bucket(number).run(records, span, now_s=now_s)
+    except (Retriable, Fatal, Skippable) as error:
+        return Result(number, error=type(error).__name__, text=str(error))
+
+
+def decode_result(raw: Any) -> Result:
+    """A result as it comes from a task."""
+    return msgspec.json.decode(raw, type=Result)

@@ -1,0 +1,296 @@
+"""The materializer's options, and what of a job travels to its tasks."""
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from connectors.options import (
+    Config,
+    ConfigDef,
+    ConfigKey,
+    ConfigType,
+    Importance,
+    at_least,
+    between,
+    invalid,
+    one_of,
+)
+from spark_jobs.materializer.model import DEFAULT_GRACE_S, MergeOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spark_jobs.dead_letters import DeadLetters
+    from spark_jobs.materializer.contract import Engine
+
+_B, _S, _I, _L, _LIST = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.LONG, ConfigType.LIST
+_HIGH, _LOW = Importance.HIGH, Importance.LOW
+_OUT: Final = "Materializer: output"
+_IN: Final = "Materializer: input and merge"
+_STATE: Final = "Materializer: state"
+
+#: Sources that the materializer merges; ``plain`` has no key, no time and no operation.
+FORMATS: Final = ("partition-update", "debezium", "ums")
+#: Names this process's crash in tests: ``<point>@<file>``, see ``bucket.crash``.
+KILL_VARIABLE: Final = "MILLRACE_MATERIALIZER_KILL"
+
+
+def _topic(name: str, value: Any) -> str | None:
+    if value is not None and (not 0 < len(value) < 250 or not all(each.isalnum() or each in "._-" for each in value)):
+        return invalid(name, value, "a topic's name has 1 to 249 letters, digits, '.', '_' and '-'")
+    return None
+
+
+OPTIONS: Final = ConfigDef([
+    ConfigKey(name="sink.kafka.topic", type=_S, importance=_HIGH, group=_OUT, validator=_topic, example="shop.orders.rows",
+              doc="The topic of the row images. It is made with as many partitions as the input where it does not exist."),
+    ConfigKey(name="materializer.output.format", type=_S, default="debezium", importance=_HIGH, group=_OUT,
+              validator=one_of("debezium", "ums", "yelp"),
+              doc="The form of the events: Debezium's envelope (op, before, after), UMS, or Yelp's CREATE, UPDATE and DELETE."),
+    ConfigKey(name="materializer.output.encoding", type=_S, default=None, group=_OUT,
+              validator=one_of("json", "json-schemas", "avro"),
+              doc="How keys and values are written; `json-schemas` writes the schema into each message. Not set: `avro` where "
+                  "a "
+                  "schema registry is given, else `json`."),
+    ConfigKey(name="materializer.schema.registry.url", type=_S, default=None, group=_OUT,
+              example="http://localhost:8081/apis/ccompat/v7",
+              doc="The registry for the output's schemas. Not set: `source.schema.registry.url`, with all its properties."),
+    ConfigKey(name="materializer.emit.unchanged", type=_B, default=False, group=_OUT,
+              doc="Also write an UPDATE for an update that is new but changes nothing that can be seen (a later write of the "
+                  "same "
+                  "value). Updates that the state has seen already never give an event."),
+    ConfigKey(name="materializer.tombstones.on.delete", type=_B, default=True, group=_OUT,
+              doc="Write a null value after each DELETE, so that a compacted output topic forgets the row."),
+    ConfigKey(name="materializer.output.partitioner", type=_S, default="bucket", importance=_LOW, group=_OUT,
+              validator=one_of("bucket", "murmur2"),
+              doc="`bucket`: a row's events go to the partition that has the number of its input partition, so rows of a "
+                  "Cassandra "
+                  "partition stay together and in order. `murmur2`: by the hash of the key, as Java producers do; the output "
+                  "may then "
+                  "have any number of partitions. The events of one row are in order with both."),
+    ConfigKey(name="materializer.output.compression.type", type=_S, default="lz4", importance=_LOW, group=_OUT,
+              validator=one_of("none", "gzip", "snappy", "lz4", "zstd"), doc="Of output and changelog."),
+    ConfigKey(name="materializer.record.max.bytes", type=_I, default=4 << 20, unit="bytes", importance=_LOW, group=_OUT,
+              validator=between(1024, 1 << 30),
+              doc="The largest event and the largest row of state. Topics that the job makes allow as much; topics that exist "
+                  "must "
+                  "(`max.message.bytes`). A larger one stops the job and names its key."),
+
+    ConfigKey(name="materializer.key.columns", type=_LIST, default=(), group=_IN, example="id",
+              doc="The columns of the primary key, for inputs that don't say it: UMS, and Debezium events whose Kafka key is "
+                  "not a "
+                  "struct."),
+    ConfigKey(name="materializer.input.schemas", type=_LIST, default=(), importance=_LOW, group=_IN, example="/etc/orders.avsc",
+              doc="Files with schemas (Avro, or Connect's JSON form) for JSON messages that carry none."),
+    ConfigKey(name="materializer.tombstone.grace.s", type=_L, default=DEFAULT_GRACE_S, unit="s", group=_IN,
+              validator=at_least(0),
+              doc="How long a deletion is remembered, so that older writes that come late stay deleted: Cassandra's "
+                  "`gc_grace_seconds`. Updates that come later than that may bring a deleted row back."),
+
+    ConfigKey(name="materializer.changelog.topic", type=_S, default=None, group=_STATE, validator=_topic,
+              doc="The compacted topic that holds the state. Not set: `<name>-changelog`. It is the truth: never delete it "
+                  "alone."),
+    ConfigKey(name="materializer.changelog.min.compaction.lag.ms", type=_L, default=0, unit="ms", importance=_LOW, group=_STATE,
+              validator=at_least(0), doc="Of the changelog topic when the job makes it: how long each change stays readable."),
+    ConfigKey(name="materializer.changelog.delete.retention.ms", type=_L, default=7 * 86_400_000, unit="ms", importance=_LOW,
+              group=_STATE, validator=at_least(60_000),
+              doc="Of the changelog topic when the job makes it: how long it keeps the deletion of a row of state. A local "
+                  "cache "
+                  "that has not been used for half of this time is rebuilt, as it may have missed one."),
+    ConfigKey(name="materializer.topics.replication.factor", type=_I, default=-1, group=_STATE,
+              doc="Of topics that the job makes; -1: the brokers' default."),
+    ConfigKey(name="materializer.transaction.max.changes", type=_I, default=50_000, unit="rows", group=_STATE,
+              validator=between(1, 10_000_000),
+              doc="The most rows of state that one Kafka transaction changes. With `materializer.transaction.max.bytes` it "
+                  "bounds the "
+                  "memory of a task, however large a batch or a deleted partition is."),
+    ConfigKey(name="materializer.transaction.max.bytes", type=_L, default=32 << 20, unit="bytes", group=_STATE,
+              validator=at_least(1024), doc="The most bytes of state that one transaction changes, and of input and of output "
+                                            "that it "
+                                            "holds."),
+    ConfigKey(name="materializer.transaction.timeout.ms", type=_I, default=60_000, unit="ms", importance=_LOW, group=_STATE,
+              validator=between(1000, 3_600_000),
+              doc="After this time the broker ends a transaction whose task has died without a successor. Readers of the "
+                  "output "
+                  "wait for it. At most the brokers' `transaction.max.timeout.ms`."),
+    ConfigKey(name="materializer.resident.buckets", type=_I, default=8, importance=_LOW, group=_STATE,
+              validator=between(1, 1000),
+              doc="How many buckets (input partitions) one Python worker process keeps open: each has a producer and a map."),
+    ConfigKey(name="materializer.expiry.interval.ms", type=_L, default=1000, unit="ms", importance=_LOW, group=_STATE,
+              validator=at_least(100), doc="How often the job looks for expired cells without input. While nothing is due it "
+                                           "costs "
+                                           "nothing."),
+])
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """Who wrote a marker: one run of a job. A run takes over from smaller epochs and gives way to all others."""
+
+    epoch: int
+    run: str
+
+
+class Marker(msgspec.Struct, frozen=True):
+    """The marker record: the last one of every transaction in the changelog, under the empty key; JSON.
+
+    Attributes:
+        next: the input offset to go on from; all below it is in the state and in the output.
+        sequence: the last ``ums_id_`` given out.
+        topic: the input topic.
+        topic_id: its id in Kafka: a topic that was made again has another.
+        partitions: how many partitions it has.
+        owner: who wrote it.
+        writer: which producer wrote it: whoever has another one and finds this marker has been fenced.
+        output_id: the id of the output topic that has everything below ``next``.
+        replay: the state key (hex) to go on from while the output is being rebuilt into ``output_id``; None: it is complete.
+        format: of this record.
+    """
+
+    next: int
+    sequence: int
+    topic: str
+    topic_id: str
+    partitions: int
+    owner: Owner
+    output_id: str
+    writer: str = ""
+    replay: str | None = None
+    format: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketOptions:
+    """What a task has to know; picklable.
+
+    Attributes:
+        job: the job's name.
+        owner: this run.
+        client: confluent-kafka's configuration of every client.
+        group: the consumer group that shows the lag.
+        input_topic, input_id, partitions: the input.
+        output_topic, output_id, partitioner: the output.
+        rebuild_output: write the rows of the state to an output topic that lacks them, instead of refusing it.
+        changelog_topic, changelog_id, delete_retention_ms: the state.
+        state_dir: the folder of the caches on every machine.
+        engine: makes an engine that goes on after a sequence.
+        dead_letters: takes bad records; None: they stop the job.
+        kill: see ``bucket.crash``.
+    """
+
+    job: str
+    owner: Owner
+    client: dict[str, Any]
+    group: str
+    input_topic: str
+    input_id: str
+    partitions: int
+    output_topic: str
+    output_id: str
+    changelog_topic: str
+    changelog_id: str
+    state_dir: str
+    engine: Callable[[int], Engine]
+    partitioner: str = "bucket"
+    compression: str = "lz4"
+    delete_retention_ms: int = 7 * 86_400_000
+    max_changes: int = 50_000
+    max_bytes: int = 32 << 20
+    record_max_bytes: int = 4 << 20
+    transaction_timeout_ms: int = 60_000
+    resident_buckets: int = 8
+    dead_letters: DeadLetters | None = None
+    rebuild_output: bool = False
+    kill: str = ""
+
+    def folder(self, bucket: int) -> Path:
+        """Where the cache of ``bucket`` is."""
+        return Path(self.state_dir) / "buckets" / str(bucket)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFactory:
+    """Makes engines in a task; what its engines share is kept per process (see ``bucket.Resident``)."""
+
+    options: MergeOptions
+    shared: dict[str, Any] = field(default_factory=dict, compare=False, hash=False)
+
+    def __getstate__(self) -> tuple[MergeOptions]:
+        return (self.options,)
+
+    def __setstate__(self, state: tuple[MergeOptions]) -> None:
+        object.__setattr__(self, "options", state[0])
+        object.__setattr__(self, "shared", {})
+
+    def __call__(self, sequence: int) -> Engine:
+        """An engine that goes on after ``sequence``."""
+        from spark_jobs.materializer.engine import Resources, make_engine
+
+        if "resources" not in self.shared:
+            self.shared["resources"] = Resources(self.options)
+        return make_engine(self.options, sequence=sequence, resources=self.shared["resources"])
+
+    def close(self) -> None:
+        """Close what its engines share."""
+        resources = self.shared.pop("resources", None)
+        if resources is not None:
+            resources.close()
+
+
+def changelog_topic(config: Config) -> str:
+    """The name of the job's changelog topic."""
+    return str(config["materializer.changelog.topic"] or f"{config['name']}-changelog")
+
+
+def registry(config: Config) -> dict[str, str]:
+    """Properties of the schema registry's client; empty: there is none."""
+    own = config["materializer.schema.registry.url"]
+    if own:
+        return {"schema.registry.url": own}
+    prefix = "source.schema.registry."
+    return {f"schema.registry.{name}" if name == "url" else name: value for name, value in config.prefixed(prefix).items()}
+
+
+def merge_options(config: Config) -> MergeOptions:
+    """The engine's options.
+
+    Raises:
+        OSError: a schema file can't be read.
+    """
+    found = registry(config)
+    return MergeOptions(
+        topic=config["sink.kafka.topic"], name=config["name"], input_format=config["source.format"],
+        input_encoding=config["source.value.encoding"],
+        input_schemas=tuple(Path(name).read_text(encoding="utf-8") for name in config["materializer.input.schemas"]),
+        registry=tuple(sorted(found.items())), key_columns=tuple(config["materializer.key.columns"]),
+        output_format=config["materializer.output.format"],
+        output_encoding=config["materializer.output.encoding"] or ("avro" if found else "json"),
+        emit_unchanged=config["materializer.emit.unchanged"],
+        tombstones_on_delete=config["materializer.tombstones.on.delete"], grace_s=config["materializer.tombstone.grace.s"])
+
+
+def complaints(config: Config) -> list[str]:
+    """What is wrong with the options together; no I/O but reading schema files."""
+    problems = []
+    topics = config["source.topics"] or []
+    if len(topics) != 1:
+        problems.append(f"Invalid value {topics or config['source.topics.pattern']} for configuration source.topics: the "
+                        "materializer "
+                        "reads one topic (each of its partitions has a state of its own); make a job per topic")
+    if config["source.format"] not in FORMATS:
+        problems.append(f"Invalid value {config['source.format']} for configuration source.format: the materializer merges "
+                        f"{', '.join(FORMATS)}")
+    if config["materializer.output.encoding"] == "avro" and not registry(config):
+        problems.append("Missing required configuration materializer.schema.registry.url: materializer.output.encoding is avro")
+    names = [*topics, config["sink.kafka.topic"], changelog_topic(config)]
+    if len(set(names)) != len(names):
+        problems.append(f"Invalid value {config['sink.kafka.topic']} for configuration sink.kafka.topic: input, output and "
+                        "changelog "
+                        f"({', '.join(names)}) must be three topics")
+    problems += [f"Invalid value {name} for configuration materializer.input.schemas: no such file"
+                 for name in config["materializer.input.schemas"] if not Path(name).is_file()]
+    return problems
+
+

@@ -1,0 +1,234 @@
+"""From messages to versions of a table: which schema a message was written with, and what decodes it. Compiled once per schema.
+
+The registry is asked once per schema id; everything else here is pure.
+"""
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import msgspec
+
+from connectors.errors import ConfigInvalid, Fatal, Skippable
+from connectors.formats.partition_update import Source
+from spark_jobs.materializer.decode_avro import compile_reader
+from spark_jobs.materializer.decode_schema import Version, read_version
+from worker.converters.avro import AVRO_OPTIONS, registry_settings
+from worker.converters.avro_read import avro_reader
+from worker.converters.avro_schema import AvroSettings, avro_text
+from worker.converters.json_read import parse, read_schema
+from worker.converters.registry import SchemaRegistryClient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from connectors.schema import Schema
+    from spark_jobs.materializer.model import MergeOptions
+
+AVRO: Final = AvroSettings()
+#: Zero byte and schema id before an Avro message.
+HEAD: Final = 5
+_KEPT: Final = 1000
+
+
+class Registry(Protocol):
+    """What the engine asks of a schema registry; both block."""
+
+    def text(self, schema_id: int) -> str:
+        """A schema's text; raises as ``SchemaRegistryClient.text``."""
+
+    def register(self, subject: str, text: str) -> int:
+        """A schema's id; raises as ``SchemaRegistryClient.register``."""
+
+    def close(self) -> None:
+        """Close the connections."""
+
+
+class RegistryClient:
+    """The worker's registry client, for code that blocks: it runs on an event loop of its own.
+
+    Args:
+        properties: of AvroConverter.
+    """
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self._client = SchemaRegistryClient(registry_settings(AVRO_OPTIONS.parse(dict(properties))))
+        self._loop = asyncio.new_event_loop()
+
+    def text(self, schema_id: int) -> str:
+        """See ``Registry``."""
+        return self._loop.run_until_complete(self._client.text(schema_id))
+
+    def register(self, subject: str, text: str) -> int:
+        """See ``Registry``."""
+        return self._loop.run_until_complete(self._client.register(subject, text))
+
+    def close(self) -> None:
+        """See ``Registry``."""
+        if not self._loop.is_closed():
+            self._loop.run_until_complete(self._client.close())
+            self._loop.close()
+
+
+def schema_id(data: bytes) -> int:
+    """The id before an Avro message.
+
+    Raises:
+        Skippable: there is none.
+    """
+    if len(data) < HEAD or data[0] != 0:
+        raise Skippable("Unknown magic byte: the message was not written in the schema registry's wire format. Set "
+                        "source.value.encoding to what the topic has.")
+    return int.from_bytes(data[1:HEAD], "big")
+
+
+class Writer(msgspec.Struct):
+    """One writer's schema of partition updates.
+
+    Attributes:
+        version: what it tells.
+        order: its id in the registry; None without one.
+        text: the schema as Avro's text, for the catalog.
+        read: message and position of the value in it -> ``version.update``.
+    """
+
+    version: Version
+    order: int | None
+    text: str
+    read: Callable[[bytes, int], Any]
+
+
+class _Envelope(msgspec.Struct):
+    schema: msgspec.Raw
+    payload: msgspec.Raw
+
+
+class _Named(msgspec.Struct):
+    schema: str
+
+
+class _OfSource(msgspec.Struct):
+    source: _Named
+
+
+_split: Final = msgspec.json.Decoder(_Envelope).decode
+_source: Final = msgspec.json.Decoder(_OfSource).decode
+
+
+def split_envelope(data: bytes) -> tuple[bytes, bytes] | None:
+    """Schema and payload of a JSON message that has both; None of others."""
+    try:
+        found = _split(data)
+    except msgspec.MsgspecError:
+        return None
+    return bytes(found.schema), bytes(found.payload)
+
+
+class Writers:
+    """The writers' schemas of partition updates that a process has met; shared by its engines.
+
+    Args:
+        options: say where schemas come from.
+        registry: the registry, made when it is first needed.
+    """
+
+    def __init__(self, options: MergeOptions, registry: Callable[[], Registry]) -> None:
+        self._registry = registry
+        self._by_id: dict[int, Writer] = {}
+        self._by_text: dict[bytes | str, Writer] = {}
+        self._by_ident: dict[str, Writer] = {}
+        self._texts = options.input_schemas
+
+    def by_id(self, number: int) -> Writer:
+        """The schema with an id of the registry.
+
+        Raises:
+            Skippable: there is none, or it is no partition update's.
+            Retriable: the registry is away.
+            Fatal: it refuses this client, or the table has counters.
+        """
+        writer = self._by_id.get(number)
+        if writer is None:
+            writer = writer_of_avro(self._registry().text(number), number)
+            _keep(self._by_id, number, writer)
+        return writer
+
+    def by_description(self, description: bytes) -> Writer:
+        """The schema in Connect's JSON form that stands in a message; raises as ``by_id``."""
+        writer = self._by_text.get(description)
+        if writer is None:
+            schema = read_schema(parse(description), replace_null=False)
+            if schema is None:
+                raise Skippable("The message has no schema beside its payload (it is null).")
+            writer = writer_of(schema, None, avro_text(schema, AVRO))
+            _keep(self._by_text, description, writer)
+        return writer
+
+    def by_text(self, text: str) -> Writer:
+        """The schema that a catalog holds; raises as ``by_id``."""
+        writer = self._by_text.get(text)
+        if writer is None:
+            writer = writer_of_avro(text, None)
+            _keep(self._by_text, text, writer)
+        return writer
+
+    def by_ident(self, data: bytes) -> Writer:
+        """The schema of a JSON message without one, among those that the options give; raises as ``by_id``."""
+        if not self._by_ident:
+            for text in self._texts:
+                writer = writer_of_text(text)
+                self._by_ident[writer.version.ident] = writer
+        try:
+            ident = _source(data).source.schema
+        except msgspec.MsgspecError as error:
+            raise Skippable(f"This is no partition update in JSON: {error}. Check source.format and source.value.encoding "
+                            "against what the topic has.") from None
+        found = self._by_ident.get(ident)
+        if found is None:
+            known = ", ".join(self._by_ident) or "none"
+            raise Skippable(f"The message was written with the definition {ident} of its table, whose schema is not known "
+                            f"(known: {known}). Give it in materializer.input.schemas, write messages with their schema "
+                            "(schemas.enable=true), or use Avro with a registry.")
+        return found
+
+
+def _keep(kept: dict[Any, Writer], key: Any, writer: Writer) -> None:
+    if len(kept) >= _KEPT:
+        kept.pop(next(iter(kept)))
+    kept[key] = writer
+
+
+def writer_of_avro(text: str, number: int | None) -> Writer:
+    """The writer's schema in Avro's text; raises as ``Writers.by_id``."""
+    schema = avro_reader(text, AVRO).schema
+    if schema is None:
+        raise Skippable("The schema is that of schemaless data, not of a partition update.")
+    return writer_of(schema, number, text)
+
+
+def writer_of(schema: Schema, number: int | None, text: str) -> Writer:
+    """The writer's schema as Connect has it; raises as ``Writers.by_id``."""
+    table, version = schema.parameter("table_id"), schema.parameter("schema_version")
+    if table is not None and version is not None:
+        ident = Source(connector="", cluster="", keyspace="", table="", table_id=table, schema_version=version).schema
+    else:
+        ident = schema.name or text
+    made = read_version(schema, ident)
+    return Writer(made, number, text, compile_reader(text, made))
+
+
+def writer_of_text(text: str) -> Writer:
+    """The schema in a file: Avro, or Connect's JSON form.
+
+    Raises:
+        ConfigInvalid: it is neither.
+    """
+    try:
+        parsed = parse(text.encode())
+        if isinstance(parsed, dict) and parsed.get("type") == "struct":
+            schema = read_schema(parsed, replace_null=False)
+            if schema is not None:
+                return writer_of(schema, None, avro_text(schema, AVRO))
+        return writer_of_avro(text, None)
+    except (Skippable, Fatal) as error:
+        raise ConfigInvalid(f"Invalid value {text[:60]}... for configuration materializer.input.schemas: {error}") from None

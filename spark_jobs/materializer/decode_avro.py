@@ -1,0 +1,374 @@
+"""A function per writer's schema that reads Avro's binary form of a partition update into the classes of ``decode_schema``.
+
+It is straight-line Python made from the writer's own Avro schema: what the engine does not need (the position in the source,
+TTLs, names) is skipped, the rest goes into the objects without a dict in between. Any field order is read; names bind.
+Source: Avro 1.12 specification, "Binary Encoding".
+"""
+from __future__ import annotations
+
+import json
+import struct
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.errors import Skippable
+from spark_jobs.materializer.decode_schema import ComplexDeletion, Deletion, Liveness, Source, Stamp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from spark_jobs.materializer.decode_schema import Part, Version
+
+_MASK: Final = 0x8080808080808080
+_EIGHT: Final = 0x0080808080808080
+_FAILURES: Final = (IndexError, struct.error, UnicodeDecodeError, ValueError, OverflowError, TypeError)
+
+
+def read_long(data: bytes, position: int) -> tuple[int, int]:
+    """The number of variable length at ``position``, and the position behind it."""
+    n = int.from_bytes(data[position:position + 8], "little")
+    if n & _MASK == _EIGHT:  # eight bytes: a time in µs
+        n = (n & 0x7F | n >> 1 & 0x3F80 | n >> 2 & 0x1FC000 | n >> 3 & 0xFE00000 | n >> 4 & 0x7F0000000 | n >> 5 & 0x3F800000000
+             | n >> 6 & 0x1FC0000000000 | n >> 7 & 0xFE000000000000)
+        return n >> 1 ^ -(n & 1), position + 8
+    shift = n = 0
+    while True:
+        byte = data[position]
+        position += 1
+        n |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return n >> 1 ^ -(n & 1), position
+        shift += 7
+        if shift > 63:
+            raise ValueError("a number of more than 64 bits")
+
+
+#: Lengths of one byte by that byte; -1 of others, and of negative ones.
+LENGTHS: Final = tuple(byte >> 1 if byte < 0x80 and not byte & 1 else -1 for byte in range(256))
+
+
+def read_length(data: bytes, position: int) -> tuple[int, int]:
+    """As ``read_long``, of a length."""
+    n, position = read_long(data, position)
+    if n < 0:
+        raise ValueError("a negative length")
+    return n, position
+
+
+def skip_blocks(data: bytes, position: int, skip_item: Callable[[bytes, int], int]) -> int:
+    """The position behind an array's or map's blocks."""
+    while True:
+        count, position = read_long(data, position)
+        if count == 0:
+            return position
+        if count < 0:
+            size, position = read_long(data, position)
+            position += size
+            continue
+        for _ in range(count):
+            position = skip_item(data, position)
+
+
+def compile_reader(text: str, version: Version) -> Callable[[bytes, int], Any]:
+    """The function (message, position of the value in it) -> an object of ``version.update``.
+
+    Args:
+        text: the writer's schema.
+        version: the version that was read from it.
+
+    Raises:
+        Skippable: the schema is no Avro schema of a partition update.
+    """
+    return _Compiler(json.loads(text), version).function()
+
+
+class _Compiler:
+    """Writes the source for one schema."""
+
+    def __init__(self, schema: Any, version: Version) -> None:
+        self.schema = schema
+        self.version = version
+        self.named: dict[str, Any] = {}
+        self.names: dict[str, Any] = {
+            "read_long": read_long, "read_length": read_length, "LENGTHS": LENGTHS, "skip_blocks": skip_blocks,
+            "Source": Source, "Stamp": Stamp, "Deletion": Deletion,
+            "Liveness": Liveness, "ComplexDeletion": ComplexDeletion, "double": struct.Struct("<d").unpack_from,
+            "single": struct.Struct("<f").unpack_from, "bad": _bad_branch}
+        self.functions: list[str] = []
+        self.count = 0
+
+    def function(self) -> Callable[[bytes, int], Any]:
+        """See ``compile_reader``."""
+        try:
+            lines, name = self.update(self.schema, "    ")
+        except (KeyError, TypeError, IndexError) as error:
+            raise Skippable(f"The registry's schema can't be read as that of a partition update: {error!r}. Correct it in the "
+                            "registry.") from None
+        source = "\n".join([*self.functions, "def decode_update(d, p):", *lines,
+                            f"    if p != len(d): raise ValueError('bytes follow')\n    return {name}"])
+        exec(compile(source, f"<avro reader of {self.version.ident}>", "exec"), self.names)  # noqa: S102 - own source
+        made: Callable[[bytes, int], Any] = self.names["decode_update"]
+
+        def decode(data: bytes, position: int) -> Any:
+            try:
+                return made(data, position)
+            except _FAILURES as error:
+                raise Skippable(f"The message does not match its Avro schema: {error!r}. It was cut, or written with another "
+                                "schema than its id says.") from None
+
+        return decode
+
+    # -- names
+
+    def fresh(self, stem: str = "x") -> str:
+        """A name that is not used yet."""
+        self.count += 1
+        return f"{stem}{self.count}"
+
+    def bind(self, value: Any) -> str:
+        """A global name for ``value``."""
+        name = self.fresh("g")
+        self.names[name] = value
+        return name
+
+    def resolved(self, avro: Any, space: str = "") -> tuple[Any, str]:
+        """A schema as an object, and the namespace that names in it are of."""
+        if isinstance(avro, list):
+            return avro, space
+        if isinstance(avro, str):
+            if avro in {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}:
+                return {"type": avro}, space
+            full = avro if "." in avro or not space else f"{space}.{avro}"
+            found: tuple[Any, str] = self.named.get(full) or self.named[avro]
+            return found
+        if isinstance(avro["type"], dict | list):
+            return self.resolved(avro["type"], space)
+        if "name" in avro:
+            name = avro["name"]
+            full = name if "." in name else ".".join(filter(None, (avro.get("namespace", space), name)))
+            space = full.rpartition(".")[0]
+            self.named[full] = avro, space
+        return avro, space
+
+    # -- pieces: each gives statements that read at p and move it, and the expression of the value
+
+    def long(self, indent: str) -> tuple[list[str], str]:
+        """A number."""
+        x = self.fresh()
+        return [f"{indent}{x} = d[p]",
+                f"{indent}if {x} < 128: {x} = {x} >> 1 ^ -({x} & 1); p += 1",
+                f"{indent}else: {x}, p = read_long(d, p)"], x
+
+    def length(self, indent: str) -> tuple[list[str], str]:
+        """A length, which must not be negative."""
+        n = self.fresh()
+        return [f"{indent}{n} = LENGTHS[d[p]]",
+                f"{indent}if {n} >= 0: p += 1",
+                f"{indent}else: {n}, p = read_length(d, p)"], n
+
+    def value(self, avro: Any, space: str, indent: str) -> tuple[list[str], str]:
+        """Any value, records as dicts."""
+        avro, space = self.resolved(avro, space)
+        if isinstance(avro, list):
+            return self.union(avro, space, indent, self.value)
+        kind = avro["type"]
+        match kind:
+            case "null":
+                return [], "None"
+            case "boolean":
+                x = self.fresh()
+                return [f"{indent}{x} = d[p] == 1; p += 1"], x
+            case "int" | "long":
+                return self.long(indent)
+            case "double" | "float":
+                x = self.fresh()
+                size, reader = (8, "double") if kind == "double" else (4, "single")
+                return [f"{indent}{x} = {reader}(d, p)[0]; p += {size}"], x
+            case "string" | "bytes":
+                lines, n = self.length(indent)
+                x = self.fresh()
+                text = "d[p:q].decode()" if kind == "string" else "d[p:q]"
+                return [*lines, f"{indent}q = p + {n}", f"{indent}{x} = {text}; p = q"], x
+            case "array":
+                return self.array(avro, space, indent, self.value)
+            case "record":
+                lines, parts = self.members(avro, space, indent, {each["name"]: self.value for each in avro["fields"]})
+                return lines, "{" + ", ".join(f"{name!r}: {part}" for name, part in parts.items()) + "}"
+        raise KeyError(kind)
+
+    def union(self, branches: list[Any], space: str, indent: str, inner: Any) -> tuple[list[str], str]:
+        """A union of null and one type."""
+        null = next(index for index, each in enumerate(branches) if each in ("null", {"type": "null"}))
+        (present,) = (each for index, each in enumerate(branches) if index != null)
+        lines, value = inner(present, space, indent + "    ")
+        x = self.fresh()
+        return [f"{indent}if d[p] == {2 * null}: {x} = None; p += 1",
+                f"{indent}else:",
+                f"{indent}    if d[p] != {2 - 2 * null}: bad()",
+                f"{indent}    p += 1",
+                *lines, f"{indent}    {x} = {value}"], x
+
+    def array(self, avro: Any, space: str, indent: str, inner: Any) -> tuple[list[str], str]:
+        """An array, as a list."""
+        x, n, i = self.fresh(), self.fresh("n"), self.fresh("i")
+        lines, value = inner(avro["items"], space, indent + "        ")
+        return [f"{indent}{x} = []",
+                f"{indent}while True:",
+                f"{indent}    {n}, p = read_long(d, p)",
+                f"{indent}    if {n} == 0: break",
+                f"{indent}    if {n} < 0:",
+                f"{indent}        {n} = -{n}; i, p = read_long(d, p)",
+                f"{indent}    for {i} in range({n}):",
+                *lines, f"{indent}        {x}.append({value})"], x
+
+    def members(self, avro: Any, space: str, indent: str, wanted: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
+        """The fields of a record in the writer's order; those that are not ``wanted`` are skipped."""
+        lines: list[str] = []
+        parts: dict[str, str] = {}
+        for field in avro["fields"]:
+            inner = wanted.get(field["name"])
+            if inner is None:
+                lines += self.skip(field["type"], space, indent)
+            else:
+                more, parts[field["name"]] = inner(field["type"], space, indent)
+                lines += more
+        return lines, parts
+
+    def record(self, wanted: Mapping[str, Any], make: Any) -> Any:
+        """How to read a record (or null) with ``make`` of the expressions of its parts."""
+        def read(avro: Any, space: str, indent: str) -> tuple[list[str], str]:
+            avro, space = self.resolved(avro, space)
+            if isinstance(avro, list):
+                return self.union(avro, space, indent, read)
+            lines, parts = self.members(avro, space, indent, wanted)
+            return lines, make(parts)
+        return read
+
+    def skip(self, avro: Any, space: str, indent: str) -> list[str]:
+        """Statements that move p behind a value."""
+        avro, space = self.resolved(avro, space)
+        if isinstance(avro, list):
+            if len(avro) == 2 and "null" in avro:
+                null = avro.index("null")
+                lines = self.skip(avro[1 - null], space, indent + "    ") or [f"{indent}    pass"]
+                return [f"{indent}p += 1", f"{indent}if d[p - 1] != {2 * null}:", *lines]
+            raise KeyError("a union of several types")
+        kind = avro["type"]
+        match kind:
+            case "null":
+                return []
+            case "boolean":
+                return [f"{indent}p += 1"]
+            case "int" | "long":
+                return [f"{indent}while d[p] > 127: p += 1", f"{indent}p += 1"]
+            case "double":
+                return [f"{indent}p += 8"]
+            case "float":
+                return [f"{indent}p += 4"]
+            case "string" | "bytes":
+                lines, n = self.length(indent)
+                return [*lines, f"{indent}p += {n}"]
+            case "record":
+                return [line for field in avro["fields"] for line in self.skip(field["type"], space, indent)]
+            case "fixed":
+                return [f"{indent}p += {avro['size']}"]
+            case "enum":
+                return [f"{indent}while d[p] > 127: p += 1", f"{indent}p += 1"]
+            case "array" | "map":
+                name = self.fresh("skip")
+                lines = self.skip(avro["items"], space, "    ") if kind == "array" else [
+                    *self.skip("string", space, "    "), *self.skip(avro["values"], space, "    ")]
+                self.functions.append("\n".join([f"def {name}(d, p):", *lines, "    return p"]))
+                return [f"{indent}p = skip_blocks(d, p, {name})"]
+        raise KeyError(kind)
+
+    # -- the parts of a partition update
+
+    def update(self, avro: Any, indent: str) -> tuple[list[str], str]:
+        """The message."""
+        stamp = self.record({"write_time": self.value, "expires": self.value},
+                            lambda part: f"Stamp({part['write_time']}, None, {part.get('expires')})")
+        deletion = self.record({"write_time": self.value, "local_deletion_time": self.value},
+                               lambda part: f"Deletion({part['write_time']}, {part['local_deletion_time']})")
+        row = self.row(self.version.regular, stamp, deletion)
+        prefix = self.named_tuple([each.field for each in self.version.clustering], self.version.bound_prefix)
+        bound = self.record({"prefix": prefix, "inclusive": self.value},
+                            lambda part: f"{self.bind(self.version.bound)}({part['prefix']}, {part['inclusive']})")
+        range_ = self.record(
+            {"start": bound, "end": bound, "write_time": self.value, "local_deletion_time": self.value},
+            lambda part: (f"{self.bind(self.version.range)}({part['start']}, {part['end']}, {part['write_time']}, "
+                          f"{part['local_deletion_time']})"))
+        source = self.record({"snapshot": self.value}, lambda part: f"Source('', {part['snapshot']})")
+        whole = self.record(
+            {"source": source, "key": self.plain_tuple([each.field for each in self.version.key]), "write_time": self.value,
+             "expires": self.value, "deletion": deletion, "static": self.row(self.version.static, stamp, deletion),
+             "rows": self.list_of(row), "ranges": self.list_of(range_)},
+            lambda part: (f"{self.bind(self.version.update)}({part['source']}, {part['key']}, {part['write_time']}, None, "
+                          f"{part.get('expires')}, {part.get('deletion')}, {part.get('static')}, {part.get('rows')}, "
+                          f"{part.get('ranges')})"))
+        made: tuple[list[str], str] = whole(avro, "", indent)
+        return made
+
+    def list_of(self, inner: Any) -> Any:
+        """How to read an array (or null) of what ``inner`` reads."""
+        def read(avro: Any, space: str, indent: str) -> tuple[list[str], str]:
+            avro, space = self.resolved(avro, space)
+            if isinstance(avro, list):
+                return self.union(avro, space, indent, read)
+            return self.array(avro, space, indent, inner)
+        return read
+
+    def plain_tuple(self, fields: list[str]) -> Any:
+        """How to read a record as a tuple of ``fields``."""
+        return self.record(dict.fromkeys(fields, self.value),
+                           lambda part: "(" + "".join(f"{part[field]}, " for field in fields) + ")")
+
+    def named_tuple(self, fields: list[str], made: type[Any]) -> Any:
+        """How to read a record as an object of a class with ``fields``."""
+        return self.record(dict.fromkeys(fields, self.value),
+                           lambda part: f"{self.bind(made)}({', '.join(part[field] for field in fields)})")
+
+    def row(self, part: Part, stamp: Any, deletion: Any) -> Any:
+        """How to read a row, or the static row."""
+        fields = [each.field for each in part.columns]
+        liveness = self.record({"stamp": stamp}, lambda parts: f"Liveness({parts['stamp']})")
+        complex_ = self.record({"column": self.value, "write_time": self.value, "local_deletion_time": self.value},
+                               lambda parts: (f"ComplexDeletion({parts['column']}, {parts['write_time']}, "
+                                              f"{parts['local_deletion_time']})"))
+        cells = self.record({each.field: self.cell(part.cell_types[index], stamp) for index, each in enumerate(part.columns)},
+                            lambda parts: "(" + "".join(f"{parts.get(field)}, " for field in fields) + ")")
+        stamps = self.record(dict.fromkeys(fields, stamp),
+                             lambda parts: "{" + ", ".join(f"{name!r}: {value}" for name, value in parts.items()) + "}")
+        clustering = self.plain_tuple([each.field for each in self.version.clustering])
+        return self.record(
+            {"clustering": clustering, "liveness": liveness, "deletion": deletion, "stamp": stamp, "cells": cells,
+             "deleted": self.value, "stamps": stamps, "complex_deletions": self.list_of(complex_)},
+            lambda parts: (f"{self.bind(part.row)}({parts.get('clustering', '()')}, {parts.get('liveness')}, "
+                           f"{parts.get('deletion')}, {parts.get('stamp')}, {parts.get('cells')}, {parts.get('deleted')}, "
+                           f"{parts.get('stamps')}, {parts.get('complex_deletions')})"))
+
+    def cell(self, made: Any, stamp: Any) -> Any:
+        """How to read the cells of one column; ``made``: the class of its elements or fields, or None."""
+        if made is None:
+            return self.value
+        if made.__name__ == "Element":
+            return self.list_of(self.record(
+                {"path": self.value, "value": self.value, "stamp": stamp},
+                lambda part: f"{self.bind(made)}({part['path']}, {part['value']}, {part['stamp']})"))
+        stamps = self.each_of(stamp)
+        return self.record({"fields": self.value, "deleted": self.value, "stamps": stamps},
+                           lambda part: f"{self.bind(made)}({part['fields']}, {part['deleted']}, {part['stamps']})")
+
+    def each_of(self, inner: Any) -> Any:
+        """How to read a record (or null) as a dict whose fields ``inner`` reads."""
+        def read(avro: Any, space: str, indent: str) -> tuple[list[str], str]:
+            avro, space = self.resolved(avro, space)
+            if isinstance(avro, list):
+                return self.union(avro, space, indent, read)
+            lines, parts = self.members(avro, space, indent, {each["name"]: inner for each in avro["fields"]})
+            return lines, "{" + ", ".join(f"{name!r}: {value}" for name, value in parts.items()) + "}"
+        return read
+
+
+def _bad_branch() -> None:
+    raise ValueError("an unknown branch of a union")
+

@@ -1,0 +1,333 @@
+"""Debezium events and UMS messages as whole rows with a position. Sources of these forms are ordered: a later position wins.
+
+Values are Connect's (``connectors.schema``) where the message has a schema, and JSON's own where it has none.
+"""
+from __future__ import annotations
+
+import base64
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from zlib import crc32
+
+import msgspec
+
+from connectors.errors import Fatal, Skippable
+from connectors.formats import ums
+from connectors.schema import (
+    BYTES,
+    DECIMAL,
+    OPTIONAL_BOOLEAN,
+    OPTIONAL_FLOAT32,
+    OPTIONAL_FLOAT64,
+    OPTIONAL_INT32,
+    OPTIONAL_INT64,
+    OPTIONAL_STRING,
+    Schema,
+    Type,
+)
+from spark_jobs.materializer.decode import AVRO, HEAD, Registry, schema_id, split_envelope
+from spark_jobs.materializer.model import Column
+from worker.converters.avro_read import AvroReader, avro_reader
+from worker.converters.json_read import parse, read_schema, reader
+from worker.converters.json_text import JsonSettings, schema_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from spark_jobs.materializer.contract import Input
+    from spark_jobs.materializer.model import MergeOptions
+
+
+class RowLayout(msgspec.Struct, frozen=True):
+    """The columns of rows, as one schema of the input tells them.
+
+    Attributes:
+        ident: the same for the same columns.
+        constants: pairs: connector, cluster, keyspace (or database), table, schema_version.
+        keys: columns of the primary key.
+        others: the other columns.
+    """
+
+    ident: str
+    constants: tuple[tuple[str, str], ...]
+    keys: tuple[Column, ...]
+    others: tuple[Column, ...]
+
+    @property
+    def table(self) -> str:
+        """The table's full name."""
+        constants = dict(self.constants)
+        return f"{constants['keyspace']}.{constants['table']}"
+
+
+class RowChange(NamedTuple):
+    """What a message says of one row.
+
+    Attributes:
+        layout: its columns.
+        key: values of the primary key.
+        values: of the other columns; None: the row was deleted.
+        position: larger ones are later.
+        write_time: µs since 1970.
+        snapshot: read from the table.
+    """
+
+    layout: RowLayout
+    key: tuple[Any, ...]
+    values: tuple[Any, ...] | None
+    position: int
+    write_time: int
+    snapshot: bool
+
+
+class _Description(msgspec.Struct):
+    """A layout in the catalog; ``fields``: name and Connect schema (JSON) of each column, the key's first."""
+
+    constants: list[tuple[str, str]]
+    keys: int
+    fields: list[tuple[str, str | None]]
+
+
+def layout_text(layout: RowLayout) -> str:
+    """The text of a layout for the catalog."""
+    settings = JsonSettings()
+    fields = [(column.name, None if column.schema is None else schema_text(column.schema, settings))
+              for column in (*layout.keys, *layout.others)]
+    return msgspec.json.encode(_Description(list(layout.constants), len(layout.keys), fields)).decode()
+
+
+def read_layout(text: str) -> RowLayout:
+    """The inverse of ``layout_text``."""
+    found = msgspec.json.decode(text, type=_Description)
+    columns = [(name, None if schema is None else read_schema(parse(schema.encode()), replace_null=False))
+               for name, schema in found.fields]
+    return make_layout(tuple(found.constants), dict(columns[:found.keys]), dict(columns[found.keys:]))
+
+
+def make_layout(constants: tuple[tuple[str, str], ...], keys: Mapping[str, Schema | None],
+                others: Mapping[str, Schema | None]) -> RowLayout:
+    """A layout from names and schemas."""
+    columns = tuple(Column(name, name, "partition_key", None, plain(schema, optional=False)) for name, schema in keys.items())
+    rest = tuple(Column(name, name, "regular", None, plain(schema, optional=True)) for name, schema in others.items())
+    ident = f"{crc32(repr((constants[2:4], columns, rest)).encode()):08x}"
+    return RowLayout(ident, constants, columns, rest)
+
+
+def plain(schema: Schema | None, *, optional: bool) -> Schema | None:
+    """A column's schema in the output: without the default, which would stand for null."""
+    return None if schema is None else replace(schema, optional=optional, default=None)
+
+
+def storable(schema: Schema | None, *, back: bool = False) -> Callable[[Any], Any] | None:
+    """What makes a Connect value one that msgpack keeps (decimals as texts), or ``back``; None where nothing is to be done."""
+    if schema is None:
+        return None
+    if schema.name == DECIMAL and schema.type is Type.BYTES:
+        return _decimal_back if back else _decimal_text
+    if schema.type is Type.ARRAY and (inner := storable(schema.value_schema, back=back)) is not None:
+        item = inner
+        return lambda value: None if value is None else [item(each) for each in value]
+    if schema.type is Type.MAP and (inner := storable(schema.value_schema, back=back)) is not None:
+        item = inner
+        return lambda value: None if value is None else {key: item(each) for key, each in value.items()}
+    if schema.type is Type.STRUCT:
+        members = {each.name: change for each in schema.fields if (change := storable(each.schema, back=back)) is not None}
+        if members:
+            return lambda value: None if value is None else {
+                name: members[name](each) if name in members else each for name, each in value.items()}
+    return None
+
+
+def _decimal_text(value: Any) -> Any:
+    return None if value is None else str(value)
+
+
+def _decimal_back(value: Any) -> Any:
+    return None if value is None else Decimal(value)
+
+
+class RowReader:
+    """Reads messages; remembers schemas.
+
+    Args:
+        options: see ``MergeOptions``.
+        registry: the registry, made when it is first needed.
+    """
+
+    def __init__(self, options: MergeOptions, registry: Callable[[], Registry]) -> None:
+        self._options = options
+        self._registry = registry
+        self._readers: dict[int, AvroReader] = {}
+        self._schemas: dict[bytes, tuple[Schema | None, Callable[[Any], Any]]] = {}
+        self._layouts: dict[Any, tuple[RowLayout, list[Any]]] = {}
+
+    def changes(self, record: Input) -> list[RowChange]:
+        """What a message says.
+
+        Raises:
+            Skippable: it can't be decoded.
+            Retriable: the registry is away.
+            Fatal: the primary key is not known.
+        """
+        if not record.value:
+            return []
+        schema, value = self._value(record.value)
+        if not isinstance(value, dict):
+            raise Skippable(f"The message at offset {record.offset} is no {self._options.input_format} message: it "
+                            "is not a struct.")
+        try:
+            if self._options.input_format == "ums":
+                return self._ums(value, record)
+            return self._debezium(schema, value, record)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise Skippable(f"The message at offset {record.offset} does not have the form of a {self._options.input_format} "
+                            f"message: {error!r}. Set the input's format to what the topic has.") from None
+
+    def _value(self, data: bytes) -> tuple[Schema | None, Any]:
+        if self._options.input_encoding == "avro":
+            number = schema_id(data)
+            found = self._readers.get(number)
+            if found is None:
+                found = self._readers[number] = avro_reader(self._registry().text(number), AVRO)
+            return found.schema, found.decode(data[HEAD:])
+        return self._json(data)
+
+    def _json(self, data: bytes) -> tuple[Schema | None, Any]:
+        parts = split_envelope(data) if data.startswith(b"{") else None
+        if parts is None or self._options.input_format == "ums":
+            return None, parse(data)
+        description, payload = parts
+        known = self._schemas.get(description)
+        if known is None:
+            parsed = read_schema(parse(description), replace_null=False)
+            known = self._schemas[description] = parsed, reader(parsed, replace_null=False)
+        return known[0], known[1](parse(payload, exact=DECIMAL.encode() in description))
+
+    # -- Debezium
+
+    def _debezium(self, schema: Schema | None, value: dict[str, Any], record: Input) -> list[RowChange]:
+        operation = value.get("op")
+        if operation == "m":
+            return []  # a message of the database's log, not of a table
+        if operation not in {"c", "u", "d", "r"}:
+            raise Skippable(f"The event at offset {record.offset} has the operation {operation!r}: a materialized table "
+                            "has no place for it.")
+        row = value["before"] if operation == "d" else value["after"]
+        key = self._key(record, row)
+        source = value.get("source") or {}
+        side = schema.field("before" if operation == "d" else "after") if schema is not None else None
+        names = tuple(key)
+        signature = (schema, operation == "d", names) if schema is not None else (None, names, tuple(row or ()))
+        constants = (("connector", str(source.get("connector") or "")), ("cluster", str(source.get("name") or "")),
+                     ("keyspace", str(source.get("keyspace") or source.get("keyspace_name") or source.get("schema")
+                                      or source.get("db") or "")),
+                     ("table", str(source.get("table") or source.get("table_name") or "")), ("schema_version", ""))
+        found = self._layouts.get((signature, constants))
+        if found is None:
+            columns = {each.name: each.schema for each in side.schema.fields} if side is not None else dict.fromkeys(row or ())
+            others = {name: column for name, column in columns.items() if name not in key}
+            layout = make_layout(constants, {name: columns.get(name) for name in names}, others)
+            stores = [storable(column.schema) for column in layout.others]
+            found = self._layouts[signature, constants] = layout, stores
+        layout, stores = found
+        time = source.get("ts_us") or 1000 * (source.get("ts_ms") or value.get("ts_ms") or record.timestamp_ms)
+        position = _position(source, record.offset)
+        snapshot = operation == "r" or str(source.get("snapshot", "false")) not in {"false", "None"}
+        values = None
+        if operation != "d":
+            values = tuple([row.get(column.name) if store is None else store(row.get(column.name))
+                            for column, store in zip(layout.others, stores, strict=True)])
+        return [RowChange(layout, tuple(key.values()), values, position, time, snapshot)]
+
+    def _key(self, record: Input, row: Mapping[str, Any] | None) -> dict[str, Any]:
+        """The primary key, by name."""
+        names = self._options.key_columns
+        if names and row is not None:
+            return {name: row[name] for name in names}
+        if record.key:
+            _, key = self._value(record.key)
+            if isinstance(key, dict) and key:
+                return {name: key[name] for name in names} if names else key
+        raise Fatal("The primary key is not known: the event's Kafka key is not a struct. Name its columns in "
+                    "materializer.key.columns.")
+
+    # -- UMS
+
+    def _ums(self, value: dict[str, Any], record: Input) -> list[RowChange]:
+        if value["protocol"]["type"] not in {ums.INCREMENT, ums.INITIAL, ums.BATCH}:
+            return []
+        names = self._options.key_columns
+        if not names:
+            raise Fatal("UMS does not say what the primary key is: name its columns in materializer.key.columns.")
+        snapshot = value["protocol"]["type"] == ums.INITIAL
+        namespace, fields = value["schema"]["namespace"], value["schema"]["fields"]
+        signature = namespace, tuple((each["name"], each["type"]) for each in fields)
+        found = self._layouts.get(signature)
+        if found is None:
+            where = ums.Namespace.parse(namespace)
+            columns = {each["name"]: _UMS[each["type"]] for each in fields if each["name"] not in _SYSTEM}
+            missing = [name for name in names if name not in columns]
+            if missing:
+                raise Skippable(f"The UMS message at offset {record.offset} has no field {', '.join(missing)}, which is in "
+                                "materializer.key.columns.")
+            layout = make_layout(
+                (("connector", where.datastore), ("cluster", where.instance), ("keyspace", where.database),
+                 ("table", where.table), ("schema_version", where.version)), {name: columns[name] for name in names},
+                {name: column for name, column in columns.items() if name not in names})
+            found = self._layouts[signature] = layout, []
+        layout = found[0]
+        places = {each["name"]: (index, _UMS_READ.get(each["type"])) for index, each in enumerate(fields)}
+        changes = []
+        for each in value["payload"]:
+            texts: Sequence[str | None] = each["tuple"]
+
+            def one(name: str, texts: Sequence[str | None] = texts) -> Any:
+                index, read = places[name]
+                text = texts[index]
+                return text if text is None or read is None else read(text)
+            operation = one(ums.OPERATION)
+            if operation == ums.BEFORE:
+                continue
+            if operation not in {ums.INSERT, ums.UPDATE, ums.DELETE}:
+                raise Skippable(f"The UMS message at offset {record.offset} has the operation {operation!r}.")
+            time = _micros(one(ums.TIMESTAMP)) if ums.TIMESTAMP in places else record.timestamp_ms * 1000
+            values = None if operation == ums.DELETE else tuple([one(column.name) for column in layout.others])
+            key = tuple([one(column.name) for column in layout.keys])
+            changes.append(RowChange(layout, key, values, int(one(ums.ID)), time, snapshot))
+        return changes
+
+
+_SYSTEM: Final = frozenset({ums.ID, ums.TIMESTAMP, ums.OPERATION, ums.UID, ums.ACTIVE})
+_UMS: Final[dict[str, Schema]] = {
+    "string": OPTIONAL_STRING, "int": OPTIONAL_INT32, "long": OPTIONAL_INT64, "float": OPTIONAL_FLOAT32,
+    "double": OPTIONAL_FLOAT64, "decimal": OPTIONAL_STRING, "boolean": OPTIONAL_BOOLEAN, "date": OPTIONAL_STRING,
+    "datetime": OPTIONAL_STRING, "binary": replace(BYTES, optional=True)}
+_UMS_READ: Final[dict[str, Callable[[str], Any]]] = {
+    "int": int, "long": int, "float": float, "double": float, "boolean": lambda text: text.lower() == "true",
+    "binary": base64.b64decode}
+_NUMBER: Final = re.compile(r"(\d+)\D*\Z")
+#: Of an id made of a binlog's file number and place: bits for the row in an event, and for both row and place.
+_ROW_BITS, _PLACE_BITS = 10, 42
+
+
+def _position(source: Mapping[str, Any], offset: int) -> int:
+    """The number by which a source orders its events; see MERGE.md."""
+    for name in ("ums_id", "lsn"):
+        if source.get(name) is not None:
+            return int(source[name])
+    file, place = source.get("file"), source.get("pos")
+    if file and place is not None and (number := _NUMBER.search(str(file))):
+        row = min(int(source.get("row") or 0), (1 << _ROW_BITS) - 1)
+        return int(number[1]) << _PLACE_BITS | min(int(place), (1 << 32) - 1) << _ROW_BITS | row
+    return offset
+
+
+def _micros(text: str) -> int:
+    """A UMS datetime in µs since 1970."""
+    moment = datetime.fromisoformat(text).replace(tzinfo=UTC)
+    seconds = (moment - datetime(1970, 1, 1, tzinfo=UTC))
+    return (seconds.days * 86_400 + seconds.seconds) * 1_000_000 + seconds.microseconds
+

@@ -1,0 +1,54 @@
+"""What the materializer's engines of one process share."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from connectors.errors import Fatal
+from spark_jobs.materializer.decode import Registry, RegistryClient, Writers
+from spark_jobs.materializer.events import EventCodec, Shape, make_codec
+
+if TYPE_CHECKING:
+    from spark_jobs.materializer.model import MergeOptions
+
+
+class Resources:
+    """What engines of one process share: compiled schemas and the registry's client. Close it at the end.
+
+    Keep one per process and ``MergeOptions``; making it costs nothing, it fills as schemas come.
+
+    Args:
+        options: see ``MergeOptions``.
+        registry: in place of the client that the options describe.
+    """
+
+    def __init__(self, options: MergeOptions, registry: Registry | None = None) -> None:
+        self.options = options
+        self._registry = registry
+        self.writers = Writers(options, self.registry)
+        self._codecs: dict[Shape, EventCodec] = {}
+
+    def registry(self) -> Registry:
+        """The registry's client.
+
+        Raises:
+            Fatal: the options give no registry.
+        """
+        if self._registry is None:
+            if not self.options.registry:
+                raise Fatal("Avro needs a schema registry: set source.schema.registry.url.")
+            self._registry = RegistryClient(dict(self.options.registry))
+        return self._registry
+
+    def codec(self, shape: Shape) -> EventCodec:
+        """The codec of a table's version; raises as ``make_codec``."""
+        made = self._codecs.get(shape)
+        if made is None:
+            made = make_codec(self.options, shape, lambda subject, text: self.registry().register(subject, text))
+            self._codecs[shape] = made
+        return made
+
+    def close(self) -> None:
+        """Close the connections to the registry."""
+        if self._registry is not None:
+            self._registry.close()
+            self._registry = None

@@ -1,0 +1,105 @@
+"""The engine for Debezium events and UMS messages: whole rows in the order of their source's positions."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from connectors.errors import Skippable
+from spark_jobs.materializer.decode_rows import RowChange, RowLayout, RowReader, layout_text, read_layout
+from spark_jobs.materializer.engine import FAILURES, Resources, UpdateEngine
+from spark_jobs.materializer.events import Shape
+from spark_jobs.materializer.keys import ROW, partition_prefix
+from spark_jobs.materializer.merge import replace_row
+from spark_jobs.materializer.model import Origin
+from spark_jobs.materializer.rowstate import new_row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spark_jobs.materializer.contract import Input, Output, Store
+    from spark_jobs.materializer.model import MergeOptions
+
+
+class RowEngine(UpdateEngine):
+    """An ``Engine``; see the module."""
+
+    def __init__(self, options: MergeOptions, sequence: int, resources: Resources, clock: Callable[[], int]) -> None:
+        super().__init__(options, sequence, resources, clock)
+        self._reader = RowReader(options, resources.registry)
+        self._slots: dict[str, list[int]] = {}
+
+    def _describe(self, text: str) -> Shape:
+        layout = read_layout(text)
+        self._clustered = False
+        self._partition_values = msgspec.msgpack.decode
+        self._table = layout.table
+        self._slots = {}
+        return Shape(layout.constants, layout.keys, (), layout.others)
+
+    def apply(self, record: Input, store: Store, emit: list[Output]) -> bool:
+        """See ``Engine``."""
+        if record.value is None:
+            return True
+        if store is not self._store:
+            self._attach(store)
+        changes = self._reader.changes(record)
+        self._now_ns = self._clock()
+        written = _Layer(store)
+        try:
+            for change in changes:
+                self._apply_change(change, record.offset, written, emit)
+        except FAILURES as error:
+            raise Skippable(f"The message at offset {record.offset} has a value that is not of its column's type: {error!r}. "
+                            "Correct what writes it.") from error
+        for key, value in written.changed.items():
+            store.put(key, value)
+        return True
+
+    def _apply_change(self, change: RowChange, offset: int, store: _Layer, emit: list[Output]) -> None:
+        slots = self._slots.get(change.layout.ident)
+        if slots is None:
+            slots = self._slots_of(change.layout)
+        now_s = self._now_ns // 1_000_000_000
+        key = partition_prefix(msgspec.msgpack.encode(change.key)) + ROW
+        blob = store.get(key)
+        if blob is None:
+            state, before = new_row(self._era, [], change.position, self._view.count), None
+        else:
+            state, before, _ = self._load(blob, change.key, [], emit, now_s)
+        if replace_row(state, change.values, slots, change.position, now_s + self._grace):
+            origin = Origin(change.write_time, change.snapshot, offset, "write")
+            self._finish(key, state, before, change.key, [], [], origin, store, emit, now_s)
+
+    def _slots_of(self, layout: RowLayout) -> list[int]:
+        """The slots of a layout's columns; enters it into the catalog if it is new."""
+        catalog = self._catalog
+        if catalog.tables and catalog.tables != [layout.table]:
+            raise Skippable(f"The topic has events of {layout.table} besides {catalog.tables[0]}: a materialized table has one "
+                            "topic. Divide them (a transform, the connector's topic naming).")
+        known = catalog.find(layout.ident)
+        if known is None:
+            known = catalog.add(layout.ident, None, layout.table, [], list(layout.others))
+            self._entered(known, layout_text(layout))
+        slots = list(known.regular.values())
+        slots = [slot if slot in self._live[1] else -1 for slot in slots]
+        self._slots[layout.ident] = slots
+        return slots
+
+
+class _Layer:
+    """Changes above a store, so that a message is applied whole or not at all."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.changed: dict[bytes, bytes | None] = {}
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value, or None."""
+        return self.changed[key] if key in self.changed else self._store.get(key)
+
+    def put(self, key: bytes, value: bytes | None) -> None:
+        """Set it; None deletes."""
+        self.changed[key] = value
+
+

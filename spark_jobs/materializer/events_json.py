@@ -1,0 +1,148 @@
+"""Events as JSON: Debezium's envelope and Yelp's message. Images by msgspec, the rest by formatting bytes."""
+from __future__ import annotations
+
+import math
+from hashlib import md5
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from connectors.errors import Fatal
+from connectors.formats.cql_schema import renamer
+from connectors.schema import Type
+from spark_jobs.materializer.decode_rows import storable
+from spark_jobs.materializer.events import (
+    YELP_TYPES,
+    Shape,
+    column_schema,
+    debezium_schema,
+    key_schema,
+    source_constants,
+    yelp_schema,
+)
+from worker.converters.json_compile import compile_encoder
+from worker.converters.json_text import JsonSettings, float_json, schema_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from connectors.schema import Schema
+    from spark_jobs.materializer.model import Column, MergeOptions, Origin
+
+SETTINGS: Final = JsonSettings()
+_encode: Final = msgspec.json.Encoder().encode
+_NO: Final = b"null"
+
+
+class JsonCodec:
+    """An ``EventCodec``."""
+
+    def __init__(self, options: MergeOptions, shape: Shape) -> None:
+        """Compile it; see ``events.make_codec``."""
+        debezium = options.output_format == "debezium"
+        self.image = images(shape.columns)
+        keys = images(shape.keys)
+        constants = _encode(source_constants(options, shape))[:-1].replace(b"%", b"%%")
+        source = (b'%b,"ts_ms":%%d,"ts_us":%%d,"snapshot":"%%b","ums_id":%%d,"latency_ms":%%d,"offset":%%b,"cause":"%%b"}'
+                  % constants)
+        prefix = suffix = b""
+        if options.output_encoding == "json-schemas":
+            refuse_unknown(options, shape)
+            schema = (debezium_schema if debezium else yelp_schema)(options, shape)
+            prefix, suffix = _envelope(schema)
+            key_prefix, key_suffix = _envelope(key_schema(options, shape))
+            self.key: Callable[[Sequence[Any]], bytes] = lambda values: b"%b%b%b" % (key_prefix, keys(values), key_suffix)
+            self._bare: Callable[[bytes], bytes] = lambda key: key[len(key_prefix):len(key) - len(key_suffix)]
+        else:
+            self.key = keys
+            self._bare = lambda key: key
+        prefix, suffix = prefix.replace(b"%", b"%%"), suffix.replace(b"%", b"%%")
+        if debezium:
+            self._form = prefix + b'{"before":%b,"after":%b,"source":' + source + b',"op":"%b","ts_ms":%d}' + suffix
+            self.event = self._debezium
+        else:
+            self._topic = _encode(options.topic)
+            self._form = (prefix + b'{"message_type":"%b","uuid":"%b","timestamp":%d,"topic":%b,"keys":%b,"payload":%b,'
+                          b'"previous_payload":%b,"meta":' + source + b"}" + suffix)
+            self.event = self._yelp
+
+    def _debezium(self, operation: str, before: bytes | None, after: bytes | None, key: bytes, origin: Origin, sequence: int,
+                  now_ms: int) -> bytes:
+        del key
+        time_us, snapshot, offset, cause = origin
+        time_ms = time_us // 1000
+        return self._form % (
+            _NO if before is None else before, _NO if after is None else after, time_ms, time_us,
+            b"true" if snapshot else b"false", sequence, now_ms - time_ms, _NO if offset is None else b"%d" % offset,
+            cause.encode(), operation.encode(), now_ms)
+
+    def _yelp(self, operation: str, before: bytes | None, after: bytes | None, key: bytes, origin: Origin, sequence: int,
+              now_ms: int) -> bytes:
+        time_us, snapshot, offset, cause = origin
+        time_ms = time_us // 1000
+        # The payload of a DELETE is the row that was deleted.
+        payload, previous = (before, None) if after is None else (after, before)
+        return self._form % (
+            YELP_TYPES[operation].encode(), event_uuid(key, sequence), time_ms // 1000, self._topic, self._bare(key),
+            _NO if payload is None else payload, _NO if previous is None else previous, time_ms, time_us,
+            b"true" if snapshot else b"false", sequence, now_ms - time_ms, _NO if offset is None else b"%d" % offset,
+            cause.encode())
+
+
+def event_uuid(key: bytes, sequence: int) -> bytes:
+    """A unique name of an event, as 32 hex digits: events of one key differ by their ``ums_id_``."""
+    return (md5(key, usedforsecurity=False).digest()[:8] + sequence.to_bytes(8, "big", signed=True)).hex().encode()
+
+
+def _envelope(schema: Schema) -> tuple[bytes, bytes]:
+    return f'{{"schema":{schema_text(schema, SETTINGS)},"payload":'.encode(), b"}"
+
+
+def refuse_unknown(options: MergeOptions, shape: Shape) -> None:
+    """Raise ``Fatal`` where an output with schemas is asked for, and the input does not tell the types."""
+    unknown = [column.name for column in shape.columns if column.type is None and column.schema is None]
+    if unknown:
+        raise Fatal(f"The output is to be {options.output_encoding}, but the input does not say the types of "
+                    f"{', '.join(unknown)}: its JSON has no schema. Give the schema in the input's options, or write json.")
+
+
+
+
+def images(columns: Sequence[Column]) -> Callable[[Sequence[Any]], bytes]:
+    """The function from the values of ``columns`` to a JSON object."""
+    fields: list[Any] = [f"f{index}" for index in range(len(columns))]
+    made: Any = msgspec.defstruct("Image", fields, rename={f"f{index}": column.field for index, column in enumerate(columns)},
+                                  gc=False)
+    mends = [(index, mend) for index, column in enumerate(columns) if (mend := _mend(column)) is not None]
+    if not mends:
+        return lambda values: _encode(made(*values))
+
+    def encode(values: Sequence[Any]) -> bytes:
+        mended = list(values)
+        for index, mend in mends:
+            value = mended[index]
+            if value is not None:
+                mended[index] = mend(value)
+        return _encode(made(*mended))
+
+    return encode
+
+
+def _mend(column: Column) -> Callable[[Any], Any] | None:
+    """What a value needs before msgspec writes it as JsonConverter would; None if nothing."""
+    schema = column_schema(column, "v", optional=True)
+    if schema is None:
+        return None
+    if schema.type is Type.FLOAT64:
+        return lambda value: value if math.isfinite(value) else msgspec.Raw(float_json(value, "", single=False))
+    if schema.type is Type.FLOAT32:
+        return lambda value: msgspec.Raw(float_json(value, "", single=True))
+    if schema.type in {Type.ARRAY, Type.STRUCT, Type.MAP} or (schema.name is not None and schema.type is Type.BYTES):
+        encode = compile_encoder(schema, SETTINGS, envelope=False)
+        change = renamer(column.type) if column.type is not None else storable(schema, back=True)
+        if change is None:
+            return lambda value: msgspec.Raw(encode(value) or _NO)
+        return lambda value: msgspec.Raw(encode(change(value)) or _NO)
+    return None
+
+

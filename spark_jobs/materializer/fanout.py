@@ -1,0 +1,135 @@
+"""What concerns a whole partition: its record, and what a change of it does to the rows.
+
+The record is written with what is still to be visited (``rowstate.Open``) whenever a transaction is full, so that the work goes
+on where it stopped, whoever goes on. While it is open the rows from ``Open.start`` on are as they were before.
+"""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import astuple
+
+from spark_jobs.materializer.keys import after
+from spark_jobs.materializer.merge import NO_LIMIT, Limit, add_range, hide, merge_row, range_at
+from spark_jobs.materializer.rowstate import Open, PartitionState, is_empty, lapse, new_row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from spark_jobs.materializer.decode_bind import Binding
+    from spark_jobs.materializer.images import View
+
+
+def cover(state: PartitionState | None, key: bytes) -> Limit:
+    """The deletion (partition's or range's) that covers a row, by the clustering part of its key."""
+    if state is None:
+        return NO_LIMIT
+    found = range_at(state.ranges, key) if state.ranges else NO_LIMIT
+    deletion = state.deletion
+    return found if deletion is None or deletion[0] < found[0] else deletion
+
+
+def change_partition(state: PartitionState, update: Any, binding: Binding, view: View, now_s: int, grace_s: int) -> bool:
+    """Fold what a message says of a partition as a whole into its state; ``state.open`` says what rows it concerns.
+
+    Args:
+        state: of the partition; its fan-outs are done.
+        update: the message.
+        binding: its version.
+        view: of static rows.
+        now_s: time of arrival.
+        grace_s: how long tombstones are kept.
+
+    Returns:
+        Whether the state changed.
+    """
+    changed = False
+    spans: list[tuple[bytes, bytes | None]] = []
+    before = view.image(state.static)
+    deletion = update.deletion
+    if deletion is not None and (state.deletion is None or deletion.write_time > state.deletion[0]):
+        state.deletion = (deletion.write_time, max(deletion.local_deletion_time, now_s) + grace_s)
+        changed = True
+        spans.append((b"", None))
+        _prune(state)
+        if state.static is not None:
+            hide(state.static, state.deletion)
+    limit = state.deletion or NO_LIMIT
+    for each in update.ranges or ():
+        found = range_bounds(each, binding.clustering, binding.clustering_readers)
+        if found is None:
+            continue
+        start, end = found
+        forget = max(each.local_deletion_time, now_s) + grace_s
+        if each.write_time <= limit[0] and forget <= limit[1]:
+            continue
+        state.ranges, news = add_range(state.ranges, (start, end, each.write_time, forget))
+        if news:
+            changed = True
+            spans.append((start, end))
+    if update.static is not None:
+        static = state.static
+        if static is None:
+            static = new_row(binding.era, [], update.write_time, view.count)
+        if merge_row(static, update.static, update.write_time, update.expires or 0, binding.static, limit, now_s, grace_s):
+            changed = True
+            state.static = static
+            lapse(static, now_s, grace_s)
+    if state.static is not None and is_empty(state.static):
+        state.static = None
+    if differ(before, view.image(state.static)):
+        spans.append((b"", None))
+    if spans:
+        first = min(start for start, _ in spans)
+        state.open = Open(first, _last([end for _, end in spans]), before, update.write_time, "write")
+    return changed
+
+
+def differ(before: Sequence[Any], now: Sequence[Any]) -> bool:
+    """Whether static columns changed. 0.0 and -0.0, which compare equal, are told apart by their texts."""
+    return before != now or repr(before) != repr(now)
+
+
+def _last(ends: list[bytes | None]) -> bytes | None:
+    return None if None in ends else max(end for end in ends if end is not None)
+
+
+def _prune(state: PartitionState) -> None:
+    """Drop the ranges that the partition's deletion makes needless."""
+    if state.deletion is not None and state.ranges:
+        time, forget = state.deletion
+        state.ranges = [each for each in state.ranges if each[2] > time or each[3] > forget]
+
+
+def range_bounds(each: Any, encode: Callable[[Sequence[Any]], bytes], readers: Sequence[Any] | None) -> (
+        tuple[bytes, bytes | None] | None):
+    """Start (included) and end (excluded; None: open) of a deleted range, as clustering parts of keys; None: it is empty."""
+    start, first = _prefix(each.start, encode, readers)
+    end, last = _prefix(each.end, encode, readers)
+    low = b"" if not first else start if each.start.inclusive else after(start)
+    high = None if not last else after(end) if each.end.inclusive else end
+    return None if low is None else (low, high)
+
+
+def _prefix(bound: Any, encode: Callable[[Sequence[Any]], bytes], readers: Sequence[Any] | None) -> tuple[bytes, int]:
+    values = [] if bound.prefix is None else list(astuple(bound.prefix))
+    length = next((index for index, value in enumerate(values) if value is None), len(values))
+    values = values[:length]
+    if readers is not None:
+        values = [value if read is None else read(value) for value, read in zip(values, readers, strict=False)]
+    return encode(values), length
+
+
+def lapse_partition(state: PartitionState, view: View, now_s: int, grace_s: int) -> None:
+    """Let time pass for a partition whose fan-outs are done; a static column that runs out opens one."""
+    if state.deletion is not None and state.deletion[1] <= now_s:
+        state.deletion = None
+    if state.ranges:
+        state.ranges = [each for each in state.ranges if each[3] > now_s]
+    if state.static is not None:
+        before = view.image(state.static)
+        lapse(state.static, now_s, grace_s)
+        if is_empty(state.static):
+            state.static = None
+        if differ(before, view.image(state.static)):
+            state.open = Open(b"", None, before, now_s * 1_000_000, "expiry")

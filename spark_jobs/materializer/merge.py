@@ -1,0 +1,455 @@
+"""Cassandra's merge of one change into one row. Pure; the rules are in docs/jobs/MERGE.md.
+
+A change is what the decoder made of a message's row (``decode.RowLike``), in the message's own names; ``Bound`` says which slot
+of the state each of its columns is. Every function changes the state in place and says whether it did.
+"""
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec.structs import astuple
+
+from spark_jobs.materializer.rowstate import NEVER, Complex, Element, RowState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+
+class Multi(NamedTuple):
+    """How the cells of one multicell column are read.
+
+    Attributes:
+        place: place in the message's cells.
+        slot: in the state.
+        kind: list, set, map or udt.
+        order: path to bytes in the order of paths.
+        serialize: element value to its serialized form, by the path's order key for a UDT.
+        read: what makes a value as ``connectors.cql.values`` has it, or None.
+        path: the same for paths.
+        fields: of a UDT, (field in messages, order key, read, serialize).
+    """
+
+    place: int
+    slot: int
+    kind: str
+    order: Callable[[Any], bytes]
+    serialize: Callable[[Any], bytes]
+    read: Callable[[Any], Any] | None
+    path: Callable[[Any], Any] | None
+    fields: tuple[tuple[str, str, bytes, Callable[[Any], Any] | None, Callable[[Any], bytes]], ...] = ()
+
+
+class Bound(NamedTuple):
+    """The columns of one part (static or regular) of a message's version, bound to slots.
+
+    Attributes:
+        slots: how many the state has.
+        simple: (place in the message's cells, slot, what reads the value or None) of the simple columns that are still there.
+        plain: the slots, where all columns are simple, read as they are and still there; else None.
+        names: column -> (slot, field), of simple columns; for tombstones.
+        multi: multicell columns that are still there.
+        complex: column -> slot, of these.
+        serialize: by slot, value to serialized form.
+    """
+
+    slots: int
+    simple: tuple[tuple[int, int, Callable[[Any], Any] | None], ...]
+    plain: tuple[int, ...] | None
+    names: Mapping[str, tuple[int, str]]
+    multi: tuple[Multi, ...]
+    complex: Mapping[str, int]
+    serialize: Mapping[int, Callable[[Any], bytes]]
+
+
+#: A deletion that covers a row from outside (a range, the partition): write time, time to forget.
+Limit = tuple[int, int]
+NO_LIMIT: Limit = (NEVER, 0)
+#: A deleted range: start, end (None: open), write time, time to forget.
+Range = tuple[bytes, bytes | None, int, int]
+
+
+def merge_row(state: RowState, row: Any, time: int, expires: int, bound: Bound, limit: Limit, now_s: int,
+              grace_s: int) -> bool:
+    """Fold what a message says of a row into its state.
+
+    Args:
+        state: of the row, or the static row.
+        row: the change.
+        time: the message's write time, µs.
+        expires: the message's expiry, s since 1970; 0: none.
+        bound: the columns of the message.
+        limit: the deletion that covers the row from outside.
+        now_s: the time of arrival, s since 1970.
+        grace_s: how long tombstones are kept.
+    """
+    changed = False
+    stamp = row.stamp
+    if stamp is not None:
+        time, expires = stamp.write_time, stamp.expires or 0
+    deletion = row.deletion
+    if deletion is not None:
+        forget = max(deletion.local_deletion_time, now_s) + grace_s
+        changed = delete_row(state, (deletion.write_time, forget), limit)
+    floor = limit if state.deletion is None or state.deletion[0] < limit[0] else state.deletion
+    hidden = floor[0]
+    liveness = row.liveness
+    if liveness is not None:
+        stamp = liveness.stamp
+        own = (time, expires) if stamp is None else (stamp.write_time, stamp.expires or 0)
+        live = state.live
+        if own[0] > hidden and (live is None or own > live[:2]):
+            state.live = (*own, 0)
+            changed = True
+    if row.complex_deletions:
+        for each in row.complex_deletions:
+            slot = bound.complex.get(each.column)
+            if slot is not None:
+                forget = max(each.local_deletion_time, now_s) + grace_s
+                changed |= _delete_column(state, slot, (each.write_time, forget), floor)
+    cells = row.cells
+    if cells is not None:
+        if type(cells) is not tuple:
+            cells = astuple(cells)
+        if row.stamps is not None:
+            changed |= _stamped_cells(state, cells, row.stamps, (time, expires), bound, hidden)
+        elif time > hidden:
+            changed |= _simple_cells(state, cells, time, expires, bound)
+        if bound.multi:
+            own = (time, expires)
+            for multi in bound.multi:
+                value = cells[multi.place]
+                if value is not None:
+                    cells_of = _udt_cells if multi.kind == "udt" else _element_cells
+                    changed |= cells_of(state, multi, value, own, floor, now_s + grace_s)
+    if row.deleted:
+        changed |= _buried_cells(state, row, time, bound, floor, now_s + grace_s)
+    return changed
+
+
+def _simple_cells(state: RowState, cells: Sequence[Any], time: int, expires: int, bound: Bound) -> bool:
+    """Cells that share a stamp that nothing hides: the usual case, and the hot loop."""
+    values, times, extra = state.values, state.times, state.extra
+    delta = time - state.base
+    plain = bound.plain
+    changed = False
+    if plain is not None and extra is None and not expires:
+        for slot, value in zip(plain, cells, strict=True):
+            if value is not None:
+                known = times[slot]
+                if known is None or delta > known:
+                    values[slot] = value
+                    times[slot] = delta
+                    changed = True
+                elif delta == known and value != values[slot]:
+                    serialize = bound.serialize[slot]
+                    if serialize(value) > serialize(values[slot]):
+                        values[slot] = value
+                        changed = True
+        return changed
+    for place, slot, read in bound.simple:
+        value = cells[place]
+        if value is not None:
+            changed |= _set(state, slot, value if read is None else read(value), time, expires, bound)
+    return changed
+
+
+def _stamped_cells(state: RowState, cells: Sequence[Any], stamps: Mapping[str, Any], shared: tuple[int, int], bound: Bound,
+                   hidden: int) -> bool:
+    """Cells of which some have stamps of their own."""
+    changed = False
+    fields = dict(bound.names.values())
+    for place, slot, read in bound.simple:
+        value = cells[place]
+        if value is not None:
+            own = stamps.get(fields[slot])
+            time, expires = shared if own is None else (own.write_time, own.expires or 0)
+            if time > hidden:
+                changed |= _set(state, slot, value if read is None else read(value), time, expires, bound)
+    return changed
+
+
+def _set(state: RowState, slot: int, value: Any, time: int, expires: int, bound: Bound) -> bool:
+    """Set a simple cell if it wins; the caller has seen that nothing hides it."""
+    known = state.times[slot]
+    delta = time - state.base
+    extra = state.extra
+    if known is not None:
+        if delta < known:
+            return False
+        if delta == known:
+            old_expires, forget = extra.get(slot, (0, 0)) if extra else (0, 0)
+            old = state.values[slot]
+            if forget and not old_expires:
+                return False  # a tombstone
+            if expires < old_expires:
+                return False
+            if expires == old_expires:
+                serialize = bound.serialize[slot]
+                if old is None or serialize(value) <= serialize(old):
+                    return False
+    state.values[slot] = value
+    state.times[slot] = delta
+    if expires:
+        if extra is None:
+            extra = state.extra = {}
+        extra[slot] = (expires, 0)
+    elif extra and extra.pop(slot, None) and not extra:
+        state.extra = None
+    return True
+
+
+def _buried_cells(state: RowState, row: Any, time: int, bound: Bound, floor: Limit, forget: int) -> bool:
+    """Tombstones of simple columns."""
+    changed = False
+    stamps = row.stamps
+    for name in row.deleted:
+        found = bound.names.get(name)
+        if found is None:
+            continue
+        slot, field = found
+        own = None if stamps is None else stamps.get(field)
+        when = time if own is None else own.write_time
+        if when <= floor[0] and forget <= floor[1]:
+            continue
+        known = state.times[slot]
+        delta = when - state.base
+        if known is not None and (delta < known or (delta == known and state.values[slot] is None and (
+                not (state.extra or {}).get(slot, (0, 0))[0]))):
+            continue
+        state.values[slot] = None
+        state.times[slot] = delta
+        if state.extra is None:
+            state.extra = {}
+        state.extra[slot] = (0, forget)
+        changed = True
+    return changed
+
+
+def _column(state: RowState, slot: int) -> Complex:
+    if state.complex is None:
+        state.complex = {}
+    column = state.complex.get(slot)
+    if column is None:
+        column = state.complex[slot] = Complex(None, {})
+    return column
+
+
+def _delete_column(state: RowState, slot: int, deletion: Limit, floor: Limit) -> bool:
+    """A complex deletion."""
+    if deletion[0] <= floor[0] and deletion[1] <= floor[1]:
+        return False
+    column = None if state.complex is None else state.complex.get(slot)
+    if column is not None and column.deletion is not None and column.deletion[0] >= deletion[0]:
+        return False
+    column = _column(state, slot)
+    column.deletion = deletion
+    _hide_elements(column, deletion)
+    return True
+
+
+def _element_cells(state: RowState, multi: Multi, value: Sequence[Any], shared: tuple[int, int], floor: Limit,
+                   forget: int) -> bool:
+    """Cells of a list, set or map."""
+    changed = False
+    named = multi.kind != "list"
+    for each in value:
+        path = each.path if multi.path is None else multi.path(each.path)
+        item = each.value
+        if item is not None and multi.read is not None:
+            item = multi.read(item)
+        stamp = each.stamp
+        time, expires = shared if stamp is None else (stamp.write_time, stamp.expires or 0)
+        changed |= _element(state, multi.slot, multi.order(path), Element(path if named else None, item, time, expires),
+                            multi.serialize, floor, forget)
+    return changed
+
+
+def _udt_cells(state: RowState, multi: Multi, value: Any, shared: tuple[int, int], floor: Limit, forget: int) -> bool:
+    """Cells of a UDT: a field each."""
+    changed = False
+    fields, deleted, stamps = value.fields or {}, value.deleted or (), value.stamps or {}
+    for field, name, key, read, serialize in multi.fields:
+        item = fields.get(field)
+        if item is None and name not in deleted:
+            continue
+        stamp = stamps.get(field)
+        time, expires = shared if stamp is None else (stamp.write_time, stamp.expires or 0)
+        if item is not None and read is not None:
+            item = read(item)
+        changed |= _element(state, multi.slot, key, Element(None, item, time, expires), serialize, floor, forget)
+    return changed
+
+
+def _element(state: RowState, slot: int, key: bytes, new: Element, serialize: Callable[[Any], bytes], floor: Limit,
+             forget: int) -> bool:
+    """Set one cell of a multicell column if it wins and nothing hides it."""
+    if new.value is None:
+        new.expires, new.forget = 0, forget
+    column = None if state.complex is None else state.complex.get(slot)
+    for deletion in (floor, column.deletion if column is not None else None):
+        if deletion is not None and new.time <= deletion[0] and (new.value is not None or new.forget <= deletion[1]):
+            return False
+    old = None if column is None else column.elements.get(key)
+    if old is not None:
+        if new.time < old.time:
+            return False
+        if new.time == old.time and not _wins(new, old, serialize):
+            return False
+    _column(state, slot).elements[key] = new
+    return True
+
+
+def _wins(new: Element, old: Element, serialize: Callable[[Any], bytes]) -> bool:
+    """Whether ``new`` is more than ``old``, both of one time; equal ones are not."""
+    if old.forget and not old.expires:
+        return False
+    if new.value is None:
+        return True
+    if new.expires != old.expires:
+        return new.expires > old.expires
+    return old.value is not None and serialize(new.value) > serialize(old.value)
+
+
+def delete_row(state: RowState, deletion: Limit, limit: Limit = NO_LIMIT) -> bool:
+    """A row deletion: remember it, and drop what it hides."""
+    if deletion[0] <= limit[0] and deletion[1] <= limit[1]:
+        return False
+    if state.deletion is not None and state.deletion[0] >= deletion[0]:
+        return False
+    state.deletion = deletion
+    hide(state, deletion)
+    return True
+
+
+def hide(state: RowState, limit: Limit) -> bool:
+    """Drop what a deletion hides, but of tombstones only those that it outlasts.
+
+    Returns:
+        Whether anything was dropped.
+    """
+    hidden, kept = limit
+    changed = False
+    if state.live is not None and state.live[0] <= hidden and state.live[2] <= kept:
+        state.live, changed = None, True
+    if state.deletion is not None and state.deletion is not limit and state.deletion[0] <= hidden and state.deletion[1] <= kept:
+        state.deletion, changed = None, True
+    delta, extra = hidden - state.base, state.extra
+    for slot, time in enumerate(state.times):
+        if time is not None and time <= delta and (extra is None or extra.get(slot, (0, 0))[1] <= kept):
+            state.values[slot] = state.times[slot] = None
+            if extra:
+                extra.pop(slot, None)
+            changed = True
+    if extra is not None and not extra:
+        state.extra = None
+    if state.complex:
+        for slot, column in list(state.complex.items()):
+            changed |= _hide_elements(column, limit)
+            if column.deletion is not None and column.deletion[0] <= hidden and column.deletion[1] <= kept:
+                column.deletion, changed = None, True
+            if column.deletion is None and not column.elements:
+                del state.complex[slot]
+        if not state.complex:
+            state.complex = None
+    return changed
+
+
+def _hide_elements(column: Complex, limit: Limit) -> bool:
+    hidden, kept = limit
+    gone = [key for key, element in column.elements.items() if element.time <= hidden and element.forget <= kept]
+    for key in gone:
+        del column.elements[key]
+    return bool(gone)
+
+
+def replace_row(state: RowState, values: Sequence[Any] | None, slots: Sequence[int], version: int, forget: int) -> bool:
+    """A whole row from a source that is ordered by position: the later one takes the place of the earlier.
+
+    Args:
+        state: of the row.
+        values: in the order of ``slots``; None: the row was deleted.
+        slots: of the columns that the source has; -1 where a column is not there any more.
+        version: the position; the state's write times are positions.
+        forget: when the deletion may be forgotten.
+    """
+    known = state.live[0] if state.live is not None else state.deletion[0] if state.deletion is not None else NEVER
+    if version <= known:
+        return False
+    count = len(state.values)
+    state.values, state.times, state.base = [None] * count, [None] * count, version
+    if values is None:
+        state.live, state.deletion = None, (version, forget)
+        return True
+    state.live, state.deletion = (version, 0, 0), None
+    for slot, value in zip(slots, values, strict=True):
+        if slot >= 0 and value is not None:
+            state.values[slot] = value
+            state.times[slot] = 0
+    return True
+
+
+def add_range(ranges: Sequence[Range], new: Range) -> tuple[list[Range], bool]:
+    """Deleted ranges with one more: apart, in order, each piece with the latest deletion that covers it.
+
+    Returns:
+        The ranges, and whether some piece is hidden up to a later time than before, or kept longer.
+    """
+    start, end, time, forget = new
+    if end is not None and start >= end:
+        return list(ranges), False
+    result: list[Range] = []
+    changed = False
+    place: bytes | None = start  # what of the new one is not done begins here; None: nothing is left
+    for old in ranges:
+        low, high, old_time, old_forget = old
+        if place is None or (high is not None and high <= place) or (end is not None and low >= end):
+            if place is not None and end is not None and low >= end:
+                result.append((place, end, time, forget))
+                place, changed = None, True
+            result.append(old)
+            continue
+        if low < place:
+            result.append((low, place, old_time, old_forget))
+            low = place
+        elif place < low:
+            result.append((place, low, time, forget))
+            changed = True
+        stop: bytes | None
+        rest: Range | None
+        if end is not None and (high is None or end < high):
+            stop, rest = end, (end, high, old_time, old_forget)
+        else:
+            stop, rest = high, None
+        # Kept until nothing that either of them hid may come back.
+        result.append((low, stop, max(time, old_time), max(forget, old_forget) if time != old_time else old_forget))
+        changed |= time > old_time or (time < old_time and forget > old_forget)
+        if rest is not None:
+            result.append(rest)
+            place = None
+        else:
+            place = stop if stop != end else None
+    if place is not None:
+        result.append((place, end, time, forget))
+        changed = True
+    joined: list[Range] = []
+    for each in result:
+        if joined and joined[-1][1] == each[0] and joined[-1][2:] == each[2:]:
+            joined[-1] = (joined[-1][0], each[1], *each[2:])
+        else:
+            joined.append(each)
+    return joined, changed
+
+
+def range_at(ranges: Sequence[Range], key: bytes) -> Limit:
+    """The deletion that covers a row, by the clustering part of its key; ``NO_LIMIT`` if none does."""
+    place = bisect_right(ranges, key, key=_start) - 1
+    if place >= 0:
+        _, end, time, forget = ranges[place]
+        if end is None or key < end:
+            return time, forget
+    return NO_LIMIT
+
+
+def _start(each: Range) -> bytes:
+    return each[0]

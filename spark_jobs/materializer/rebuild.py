@@ -1,0 +1,185 @@
+"""``millrace job rebuild``: a lost output topic from the state, or the state from the input. The job must not run meanwhile."""
+from __future__ import annotations
+
+import argparse
+import logging
+import shutil
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from connectors.errors import ConfigInvalid, Fatal
+from spark_jobs import clients
+from spark_jobs import config as frame_config
+from spark_jobs.checkpoint import local_path
+from spark_jobs.control import Control, checkpoint_lock
+from spark_jobs.materializer import config as options
+from spark_jobs.materializer import topics
+from spark_jobs.materializer.bucket import Range, Result
+from spark_jobs.materializer.changelog import Changelog
+from spark_jobs.materializer.job import owned, prepare, raise_errors, read_markers, run_buckets
+from spark_jobs.session import build_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from connectors.options import Config
+    from spark_jobs.job import Job
+    from spark_jobs.materializer.contract import Engine
+
+
+def main(argv: Sequence[str]) -> int:
+    """The command. Returns 0."""
+    parser = argparse.ArgumentParser(
+        prog="millrace job rebuild", description="Makes what a materializer job has lost. The job must be stopped; start it "
+                                                 "again "
+                                                 "afterwards. See docs/jobs/materializer.md.")
+    parser.add_argument("file", metavar="FILE", help="the job, YAML or JSON")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--output", action="store_true",
+                      help="write every row of the state to the output topic, which was lost or is another one now; the job "
+                           "then goes "
+                           "on behind it. Goes on where it was if it is interrupted, and does nothing if all is there")
+    what.add_argument("--state", action="store_true",
+                      help="throw the state and the checkpoint away: at its next start the job reads its input from the "
+                           "beginning and "
+                           "writes all events again")
+    parser.add_argument("--drop-output", action="store_true", help="with --state: delete the output topic too, so that its "
+                                                                   "readers don't "
+                                                                   "see the old events before the new ones")
+    given = parser.parse_args(list(argv))
+    job = load_job(given.file)
+    with stopped(job):
+        if given.state:
+            for line in reset_state(job, drop_output=given.drop_output):
+                print(line)  # noqa: T201 - a command
+            return 0
+        spark = session_of(job)
+        try:
+            rows = rebuild_output(spark, job.config, options.EngineFactory(options.merge_options(job.config)))
+        finally:
+            spark.stop()
+    events = sum(each.outputs for each in rows)
+    target = job.config["sink.kafka.topic"]
+    text = (f"{events} events were written to {target}" if events else
+            f"{target} has all rows already (to have them written again, delete the topic)")
+    print(text)  # noqa: T201 - a command
+    return 0
+
+
+def load_job(file: str) -> Job:
+    """The job of a file.
+
+    Raises:
+        ConfigInvalid: it is wrong, or does not materialize.
+    """
+    job = frame_config.load(file)
+    if not job.materializes:
+        raise ConfigInvalid(f"{file}: the job {job.name} has no transform.type=materialize, so it has no state")
+    return job
+
+
+def session_of(job: Job) -> SparkSession:
+    """A session with the job's own Spark settings. Blocks: starts a JVM."""
+    settings = {f"spark.{name}": value for name, value in job.config.prefixed("spark.").items() if name != "master"}
+    spark = build_session(f"{job.name}-command", master=job.master, conf=settings)
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+@contextmanager
+def stopped(job: Job) -> Iterator[None]:
+    """Hold the job's locks.
+
+    Raises:
+        AlreadyRuns: it runs. (A run on another machine is found by the marker's owner: it stops with an error.)
+    """
+    locks = [Control(job.folder).lock, checkpoint_lock(job.checkpoint)]
+    taken: list[Any] = []
+    try:
+        for lock in locks:
+            if lock is not None:
+                lock.acquire(f"job {job.name}")
+                taken.append(lock)
+        yield
+    finally:
+        for lock in reversed(taken):
+            lock.release()
+
+
+def rebuild_output(spark: SparkSession, config: Config, engine: Callable[[int], Engine]) -> list[Result]:
+    """Write all rows of the state to the output topic, if its id is not the one that has them; exactly once. Blocks.
+
+    Returns:
+        What each bucket did.
+
+    Raises:
+        Fatal: there is no state.
+        Retriable: Kafka does not answer; call again.
+    """
+    found = prepare(config, engine, None, rebuild_output=True, log=logging.getLogger(__name__).info)
+    changelog = Changelog(found.client, found.changelog_topic, found.group)
+    try:
+        markers = read_markers(changelog, found.partitions)
+    finally:
+        changelog.close()
+    if not markers:
+        raise Fatal(f"the changelog {found.changelog_topic} is empty: there is no state to write an output from; run millrace "
+                    "job rebuild "
+                    "with --state to make it again from the input")
+    rows = run_buckets(spark, owned(found, markers), {bucket: Range() for bucket in markers})
+    raise_errors(rows)
+    return rows
+
+
+def reset_state(job: Job, *, drop_output: bool = False) -> list[str]:
+    """Delete changelog, caches and checkpoint; what was done, line by line. Blocks.
+
+    Raises:
+        ConfigInvalid: the job would not read its input from the beginning.
+        Retriable, Fatal: Kafka does not answer or refuses.
+    """
+    config = job.config
+    if config["source.starting.offsets"] != "earliest":
+        raise ConfigInvalid("source.starting.offsets is latest: the new state would lack all that was written before; set it "
+                            "to earliest")
+    admin = topics.Topics(clients.confluent(config))
+    source = admin.require(config["source.topics"][0])
+    lines = []
+    # The checkpoint goes first: without it the job reads everything, with it alone it would refuse to go on.
+    lines.append(_remove_checkpoint(job))
+    name = options.changelog_topic(config)
+    admin.delete(name)
+    lines.append(f"deleted the changelog {name}")
+    if drop_output:
+        admin.delete(config["sink.kafka.topic"])
+        lines.append(f"deleted the output {config['sink.kafka.topic']}")
+    for part in ("buckets", "frames"):
+        shutil.rmtree(Path(config["state.dir"]) / part, ignore_errors=True)
+    lines.append(f"deleted the caches in {config['state.dir']}")
+    lines.append(f"start the job: it reads {source.name} ({source.partitions} partitions) from its beginning and makes the "
+                 "state again")
+    return lines
+
+
+def _remove_checkpoint(job: Job) -> str:
+    folder = local_path(job.checkpoint)
+    if folder is not None:
+        # The lock that this process holds is in there; nobody else needs it any more.
+        shutil.rmtree(folder, ignore_errors=True)
+        return f"deleted the checkpoint {folder}"
+    spark = session_of(job)
+    try:
+        jvm: Any = spark._jvm  # noqa: SLF001 - the way to Hadoop
+        path = jvm.org.apache.hadoop.fs.Path(job.checkpoint)
+        path.getFileSystem(spark._jsc.hadoopConfiguration()).delete(path, True)  # noqa: SLF001 - as above
+    finally:
+        spark.stop()
+    return f"deleted the checkpoint {job.checkpoint}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,155 @@
+"""The topics of a job: what they must be like, checked, and made where they don't exist. Runs on the driver; blocks."""
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # not in its list of exports
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+
+from connectors.errors import Fatal, Retriable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_TIMEOUT_S: Final = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """What the brokers say of a topic.
+
+    Attributes:
+        name: its name.
+        id: its id: another one for a topic that was deleted and made again.
+        partitions: how many.
+        config: its settings.
+    """
+
+    name: str
+    id: str
+    partitions: int
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+class Topics:
+    """An admin client. Its methods raise ``Retriable`` where no broker answers, ``Fatal`` where one refuses."""
+
+    def __init__(self, client: Mapping[str, Any]) -> None:
+        self._admin = AdminClient(dict(client))
+
+    def find(self, name: str) -> Topic | None:
+        """The topic; None if there is none."""
+        try:
+            asked = self._admin.describe_topics(TopicCollection([name]), request_timeout=_TIMEOUT_S)
+            described = asked[name].result(_TIMEOUT_S + 5)
+            resource = ConfigResource(ResourceType.TOPIC, name)
+            config = self._admin.describe_configs([resource], request_timeout=_TIMEOUT_S)[resource].result(_TIMEOUT_S + 5)
+        except KafkaException as error:
+            if error.args[0].code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):  # noqa: SLF001 - public name
+                return None
+            raise _judged(f"topic {name} can't be looked up", error) from error
+        return Topic(name, str(described.topic_id), len(described.partitions),
+                     {each.name: str(each.value) for each in config.values()})
+
+    def require(self, name: str) -> Topic:
+        """The topic, which must exist."""
+        found = self.find(name)
+        if found is None:
+            raise Fatal(f"topic {name} does not exist")
+        return found
+
+    def make(self, name: str, partitions: int, replication: int, config: Mapping[str, str]) -> Topic:
+        """Make a topic unless it is there, and wait until it can be used."""
+        topic = NewTopic(name, num_partitions=partitions, replication_factor=replication, config=dict(config))
+        try:
+            self._admin.create_topics([topic], request_timeout=_TIMEOUT_S)[name].result(_TIMEOUT_S + 5)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise _judged(f"topic {name} can't be made", error) from error
+        deadline = time.monotonic() + _TIMEOUT_S
+        while time.monotonic() < deadline:
+            found = self.find(name)
+            if found is not None and found.partitions:
+                return found
+            time.sleep(0.05)
+        raise Retriable(f"topic {name} was made, but the brokers don't show it after {_TIMEOUT_S:.0f} s")
+
+    def delete(self, name: str) -> None:
+        """Delete a topic and wait until it is gone."""
+        try:
+            asked = self._admin.delete_topics([name], operation_timeout=_TIMEOUT_S, request_timeout=_TIMEOUT_S)
+            asked[name].result(_TIMEOUT_S + 5)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise _judged(f"topic {name} can't be deleted", error) from error
+        deadline = time.monotonic() + _TIMEOUT_S
+        while self.find(name) is not None:
+            if time.monotonic() > deadline:
+                raise Retriable(f"topic {name} is still there {_TIMEOUT_S:.0f} s after it was deleted")
+            time.sleep(0.05)
+
+
+def _judged(text: str, error: KafkaException) -> Exception:
+    problem: KafkaError = error.args[0]
+    lasting = problem.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+                                 KafkaError.POLICY_VIOLATION, KafkaError.INVALID_CONFIG, KafkaError.INVALID_REPLICATION_FACTOR,
+                                 KafkaError.INVALID_PARTITIONS, KafkaError.TOPIC_DELETION_DISABLED)
+    return (Fatal if lasting else Retriable)(f"{text}: {problem}")
+
+
+def changelog_settings(*, record_max_bytes: int, min_lag_ms: int, delete_retention_ms: int) -> dict[str, str]:
+    """The settings with which a changelog is made."""
+    return {"cleanup.policy": "compact", "min.compaction.lag.ms": str(min_lag_ms),
+            "delete.retention.ms": str(delete_retention_ms), "max.message.bytes": str(record_max_bytes + 4096),
+            # Small segments, so that compaction reaches what is new within minutes and a restore reads little twice.
+            "segment.bytes": str(64 << 20), "segment.ms": "3600000", "min.cleanable.dirty.ratio": "0.3"}
+
+
+def output_settings(*, record_max_bytes: int) -> dict[str, str]:
+    """The settings with which an output topic is made: kept for ever, see ``output_warnings``."""
+    return {"max.message.bytes": str(record_max_bytes + 4096), "retention.ms": "-1"}
+
+
+def output_warnings(topic: Topic) -> list[str]:
+    """What an output topic's settings will do that nobody may expect.
+
+    Events have the time of the source's write; a backfill has old ones, and Kafka measures retention by them.
+    """
+    retention = int(topic.config.get("retention.ms", "-1") or -1)
+    if "delete" in topic.config.get("cleanup.policy", "") and retention >= 0 and (
+            topic.config.get("message.timestamp.type", "CreateTime") == "CreateTime"):
+        return [(f"topic {topic.name} has retention.ms={retention}, measured by the events' timestamps, which are the source's "
+                 "write times: events of older writes (snapshots, backfills) are deleted soon after they are written. Set "
+                 "retention.ms=-1, cleanup.policy=compact, or message.timestamp.type=LogAppendTime")]
+    return []
+
+
+def changelog_complaints(topic: Topic, *, partitions: int, record_max_bytes: int) -> list[str]:
+    """Why a topic can't be the changelog of an input with ``partitions``; empty: it can."""
+    found = []
+    if topic.partitions != partitions:
+        found.append(f"the changelog {topic.name} has {topic.partitions} partitions, the input {partitions}: they must be the "
+                     "same, as each "
+                     "input partition has its state in the changelog partition of the same number. If the input was given "
+                     "partitions, run millrace job rebuild with --state")
+    policy = topic.config.get("cleanup.policy", "")
+    if policy != "compact":
+        found.append(f"the changelog {topic.name} has cleanup.policy={policy}: state would be deleted; set it to compact")
+    found += size_complaints(topic, record_max_bytes)
+    return found
+
+
+def size_complaints(topic: Topic, record_max_bytes: int) -> list[str]:
+    """Whether a topic takes records as large as the job may write."""
+    most = int(topic.config.get("max.message.bytes", "0") or 0)
+    if 0 < most < record_max_bytes:
+        return [(f"topic {topic.name} has max.message.bytes={most}, less than "
+                 f"materializer.record.max.bytes={record_max_bytes}; raise the one or lower the other")]
+    return []

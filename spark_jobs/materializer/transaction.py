@@ -1,0 +1,207 @@
+"""One bucket's transactional producer: output, state, marker and consumed offset in one Kafka transaction."""
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+
+from connectors.errors import Fatal, Retriable
+from spark_jobs.materializer.changelog import MARKER_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from spark_jobs.materializer.config import BucketOptions
+    from spark_jobs.materializer.contract import Output
+
+_TIMEOUT_S: Final = 30.0
+#: librdkafka's own lines: to be fenced is daily business here, and every error that matters is raised.
+_QUIET: Final = logging.getLogger("spark_jobs.materializer.librdkafka")
+_QUIET.setLevel(logging.CRITICAL + 1)
+#: Errors after which trying again can't help until somebody mends something.
+_LASTING: Final = frozenset({
+    KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED, KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD,
+    KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.INVALID_TRANSACTION_TIMEOUT, KafkaError.UNSUPPORTED_VERSION,
+})
+#: Another producer has taken this transactional id.
+_FENCED: Final = frozenset({
+    KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED,  # noqa: SLF001 - its public name
+    KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError.UNKNOWN_PRODUCER_ID,
+})
+
+
+class Redo(Exception):
+    """The transaction is gone: catch up with the changelog, and do again what is not in it."""
+
+    def __init__(self, why: str, *, replace: bool) -> None:
+        super().__init__(why)
+        #: Whether the producer can't be used any more.
+        self.replace = replace
+
+
+class Writer:
+    """A transactional producer. Making one blocks 60-80 ms: it fences others of the bucket and ends their transaction."""
+
+    def __init__(self, options: BucketOptions, bucket: int) -> None:
+        """Make and initialise it.
+
+        Raises:
+            Retriable: the brokers don't answer.
+            Fatal: they refuse.
+        """
+        self._options = options
+        self._bucket = bucket
+        self.identity = f"{options.job}-{bucket}"
+        #: Names this producer in markers.
+        self.token = secrets.token_hex(6)
+        #: Whether a transaction has begun.
+        self.open = False
+        self._marker_at: int | None = None
+        self._failure: KafkaError | None = None
+        self._where = -1 if options.partitioner == "murmur2" else bucket
+        self._producer = Producer({
+            "reconnect.backoff.ms": 10, **options.client, "transactional.id": self.identity,
+            "transaction.timeout.ms": options.transaction_timeout_ms,
+            # The default (100 ms) is what makes a fresh producer take half a second.
+            "retry.backoff.ms": 20, "linger.ms": 20, "compression.type": options.compression, "batch.num.messages": 20_000,
+            "batch.size": 512 << 10, "message.max.bytes": options.record_max_bytes + 4096, "partitioner": "murmur2_random",
+            "queue.buffering.max.messages": 100_000, "queue.buffering.max.kbytes": max(options.max_bytes >> 9, 32 << 10),
+            "allow.auto.create.topics": False,
+        }, logger=_QUIET)
+        self._produce = self._producer.produce
+        try:
+            # Connects, first to an address of bootstrap.servers, then to a broker as the cluster names it. Without the latter
+            # librdkafka puts the search for the transaction's coordinator off by half a second.
+            for _ in range(2):
+                self._call("list_topics", lambda: self._producer.list_topics(options.changelog_topic, _TIMEOUT_S))
+            self._call("init_transactions", lambda: self._producer.init_transactions(_TIMEOUT_S))
+        except Redo as error:
+            raise Retriable(f"the transactional producer {self.identity} can't be initialised: {error}") from error
+
+    def close(self) -> None:
+        """Give it up; an open transaction is aborted by the successor or by its timeout. Waits for nothing."""
+        self._producer.purge()
+        self.open = False
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self._call("begin_transaction", self._producer.begin_transaction)
+        self.open = True
+        self._marker_at = None
+
+    def outputs(self, records: Iterable[Output]) -> None:
+        """Hand output records over; blocks while the queue is full."""
+        topic, where = self._options.output_topic, self._where
+        for key, value, timestamp, headers in records:
+            if headers:
+                self._put(topic, value, key, where, timestamp=timestamp, headers=list(headers))
+            else:
+                self._put(topic, value, key, where, timestamp=timestamp)
+
+    def changes(self, changes: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Hand changed rows of state over; blocks while the queue is full."""
+        topic, bucket = self._options.changelog_topic, self._bucket
+        for key, value in changes:
+            self._put(topic, value, key, bucket)
+
+    def dead_letter(self, topic: str, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]]) -> None:
+        """Hand a dead letter over: it is there when, and only if, the position has moved over its record."""
+        self._put(topic, value, key, -1, headers=headers)
+
+    def _put(self, topic: str, value: bytes | None, key: bytes | None, partition: int, **more: Any) -> None:
+        try:
+            self._produce(topic, value, key, partition, **more)
+        except BufferError:
+            self._wait(topic, value, key, partition, more)
+        except KafkaException as error:
+            self._refused(error, topic, value, key)
+
+    def _wait(self, topic: str, value: bytes | None, key: bytes | None, partition: int, more: dict[str, Any]) -> None:
+        deadline = time.monotonic() + self._options.transaction_timeout_ms / 1000
+        while True:
+            self._producer.poll(0.05)
+            try:
+                self._produce(topic, value, key, partition, **more)
+            except BufferError:
+                if time.monotonic() > deadline:
+                    raise Redo(f"the brokers take nothing for {topic}", replace=True) from None
+            except KafkaException as error:
+                self._refused(error, topic, value, key)
+            else:
+                return
+
+    def _refused(self, error: KafkaException, topic: str, value: bytes | None, key: bytes | None) -> None:
+        problem = error.args[0]
+        if problem.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            raise Fatal(
+                f"a record for {topic} has {len(value or b'')} bytes, more than materializer.record.max.bytes="
+                f"{self._options.record_max_bytes} (bucket {self._bucket}, key {(key or b'')[:200]!r}). Raise it, and "
+                "max.message.bytes "
+                f"of {self._options.output_topic} and {self._options.changelog_topic}.") from error
+        raise Redo(f"{topic}: {problem}", replace=problem.fatal() or problem.code() in _FENCED) from error
+
+    def commit(self, marker: bytes, position: int, group: Any, *, before_commit: Callable[[], None]) -> int:
+        """Add the marker and the consumed position, and commit. Returns the marker's offset in the changelog.
+
+        Raises:
+            Redo: nothing of it happened, or (after a lost answer) perhaps all of it: the changelog's marker tells.
+            Fatal: the brokers refuse.
+        """
+        options = self._options
+        try:
+            self._produce(options.changelog_topic, marker, MARKER_KEY, self._bucket, on_delivery=self._delivered)
+        except (BufferError, KafkaException) as error:
+            raise Redo(str(error), replace=True) from error
+        self._call("send_offsets_to_transaction", lambda: self._producer.send_offsets_to_transaction(
+            [TopicPartition(options.input_topic, self._bucket, position)], group, _TIMEOUT_S))
+        self._producer.flush(options.transaction_timeout_ms / 1000)
+        before_commit()
+        self._call("commit_transaction", lambda: self._producer.commit_transaction(_TIMEOUT_S))
+        self.open = False
+        if self._marker_at is None:
+            raise Redo(f"the marker was not delivered: {self._failure}", replace=True)
+        return self._marker_at
+
+    def _delivered(self, error: KafkaError | None, message: Any) -> None:
+        if error is None:
+            self._marker_at = message.offset()
+        else:
+            self._failure = error
+
+    def abort(self) -> bool:
+        """Abort the open transaction, if any. Returns False if the producer can't be used any more."""
+        if not self.open:
+            return True
+        self.open = False
+        try:
+            self._producer.purge()
+            self._producer.abort_transaction(_TIMEOUT_S)
+        except KafkaException:
+            return False
+        return True
+
+    def _call(self, what: str, call: Callable[[], None]) -> None:
+        """``call`` with the retries that librdkafka asks for, its errors as ours."""
+        deadline = time.monotonic() + 2 * _TIMEOUT_S
+        while True:
+            try:
+                call()
+            except KafkaException as error:
+                problem: KafkaError = error.args[0]
+                text = f"{what} of {self.identity}: {problem}"
+                if problem.retriable() and time.monotonic() < deadline:
+                    continue
+                if problem.code() in _LASTING:
+                    raise Fatal(f"{text}. Check the rights and limits of the topics {self._options.output_topic} and "
+                                f"{self._options.changelog_topic}, of the transactional id and of the group "
+                                f"{self._options.group}."
+                                ) from error
+                replace = problem.fatal() or problem.code() in _FENCED or not problem.txn_requires_abort()
+                raise Redo(text, replace=replace) from error
+            else:
+                return

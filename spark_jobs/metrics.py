@@ -1,0 +1,164 @@
+"""A job's metrics as data, and a small server that shows them to Prometheus.
+
+A job that a worker runs shows its numbers on the worker's ``/metrics`` under the same names, with other labels.
+"""
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.errors import Fatal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+PREFIX: Final = "millrace_job_"
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class JobMetric:
+    """The declaration of one metric.
+
+    Attributes:
+        name: without ``millrace_job_``; counters end in ``_total``.
+        kind: ``counter`` or ``gauge``.
+        unit: of the value; empty for a plain count.
+        help: one sentence.
+        labels: beside ``job``.
+    """
+
+    name: str
+    kind: str
+    unit: str
+    help: str
+    labels: tuple[str, ...] = ()
+
+
+#: Of every job, whatever its parts.
+FRAME_METRICS: Final = (
+    JobMetric("up", "gauge", "", "1 while the query runs."),
+    JobMetric("batches_total", "counter", "", "Batches that were committed in this run."),
+    JobMetric("records_total", "counter", "records", "Records that committed batches of this run read from Kafka."),
+    JobMetric("rows_written_total", "counter", "rows", "Rows that the sink says it wrote in this run."),
+    JobMetric("batch_records", "gauge", "records", "Records in the last batch."),
+    JobMetric("batch_seconds", "gauge", "s", "How long the last batch took in decoding and sink."),
+    JobMetric("busy_seconds_total", "counter", "s", "How long all batches of this run together took in decoding and sink."),
+    JobMetric("rows_per_second", "gauge", "records/s", "Speed of the last batch."),
+    JobMetric("phase_seconds", "gauge", "s",
+              "Where Spark spent the time of the last batch: addBatch (decoding and sink), latestOffset, queryPlanning, "
+              "walCommit, commitOffsets, triggerExecution (all).", ("phase",)),
+    JobMetric("lag_records", "gauge", "records", "Records of a partition that are still to be read.", ("topic", "partition")),
+    JobMetric("offset", "gauge", "", "The next offset to be read of a partition.", ("topic", "partition")),
+    JobMetric("offsets_behind_latest", "gauge", "records", "Records that all partitions together have still to be read."),
+    JobMetric("retries_total", "counter", "", "How often a batch was tried again in this run, because the sink was away."),
+    JobMetric("dead_letters_total", "counter", "records", "Records that could not be decoded and were put aside in this run."),
+    JobMetric("progress_timestamp_seconds", "gauge", "s", "When the job last said how far it is, in seconds since 1970."),
+)
+
+
+class Numbers:
+    """The numbers of one run, fed with its events; may be read from another thread."""
+
+    def __init__(self, job: str, declared: Iterable[JobMetric] = ()) -> None:
+        self._job = job
+        self._declared = {metric.name: metric for metric in (*FRAME_METRICS, *declared)}
+        self._lock = threading.Lock()
+        self._totals = dict.fromkeys(("batches_total", "records_total", "rows_written_total", "busy_seconds_total",
+                                      "retries_total"), 0.0)
+        self._gauges: dict[str, float] = {"up": 0.0}
+        self._by_label: dict[str, dict[tuple[str, ...], float]] = {}
+        self._batch: int | None = None
+
+    def take(self, event: Mapping[str, Any], now: float) -> None:
+        """Fold one event in; ``now`` in seconds since the epoch."""
+        with self._lock:
+            kind = event["event"]
+            self._gauges["up"] = float(kind in ("started", "progress", "retrying"))
+            if kind == "retrying":
+                self._totals["retries_total"] += 1
+            if kind == "progress":
+                self._progress(event, now)
+
+    def _progress(self, event: Mapping[str, Any], now: float) -> None:
+        seconds = event["duration_ms"] / 1000
+        if event.get("committed"):
+            more = {"batches_total": 1, "records_total": event["rows"], "rows_written_total": event["written"],
+                    "busy_seconds_total": seconds}
+            for name, value in more.items():
+                self._totals[name] += value
+            self._gauges |= {"batch_records": event["rows"], "batch_seconds": seconds}
+        self._gauges |= {"rows_per_second": event["rows_per_s"], "offsets_behind_latest": event["lag_total"],
+                         "progress_timestamp_seconds": now}
+        self._gauges |= {name: value for name, value in event["metrics"].items() if isinstance(value, int | float)}
+        for name, field in (("lag_records", "lag"), ("offset", "position")):
+            self._by_label[name] = {(topic, partition): value for topic, each in event[field].items()
+                                    for partition, value in each.items()}
+        if event.get("spark_ms"):
+            self._by_label["phase_seconds"] = {(phase,): value / 1000 for phase, value in event["spark_ms"].items()}
+
+    def text(self) -> str:
+        """Prometheus' text form."""
+        with self._lock:
+            plain = self._totals | self._gauges
+            labelled = {name: dict(each) for name, each in self._by_label.items()}
+        parts: list[str] = []
+        for name in (*self._declared, *sorted(set(plain) - set(self._declared))):
+            metric = self._declared.get(name) or JobMetric(name, "counter" if name.endswith("_total") else "gauge", "", "")
+            lines = []
+            if name in plain:
+                lines.append(self._line(name, (), (), plain[name]))
+            lines += [self._line(name, metric.labels, labels, value) for labels, value in labelled.get(name, {}).items()]
+            if lines:
+                parts.append(f"# HELP {PREFIX}{name} {metric.help}\n# TYPE {PREFIX}{name} {metric.kind}\n" + "".join(lines))
+        return "".join(parts)
+
+    def _line(self, name: str, labels: tuple[str, ...], values: tuple[str, ...], value: float) -> str:
+        named = (("job", self._job), *zip(labels, values, strict=True))
+        pairs = ",".join(f'{label}="{_escaped(text)}"' for label, text in named)
+        return f"{PREFIX}{name}{{{pairs}}} {_number(value)}\n"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if float(value).is_integer() and abs(value) < 1 << 53 else repr(float(value))
+
+
+class Exporter:
+    """Serves ``GET /metrics`` from a thread.
+
+    Raises:
+        Fatal: the address can't be had.
+    """
+
+    def __init__(self, host: str, port: int, numbers: Numbers) -> None:
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                found = self.path.split("?")[0] in ("/metrics", "/metrics/")
+                body = (numbers.text() if found else "GET /metrics\n").encode()
+                self.send_response(200 if found else 404)
+                self.send_header("Content-Type", CONTENT_TYPE if found else "text/plain")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
+                """Nothing: one line for each scrape helps nobody."""
+
+        try:
+            self._server = ThreadingHTTPServer((host, port), Handler)
+        except OSError as error:
+            raise Fatal(f"metrics.port {port} of {host} can't be had ({error.strerror}): choose another one, or 0 "
+                        "for none") from error
+        self._server.daemon_threads = True
+        threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True).start()
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._server.shutdown()
+        self._server.server_close()

@@ -1,0 +1,49 @@
+"""Our packages as one zip, for machines that do not have them: Spark gives it to the Python workers of executors."""
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import zipfile
+from pathlib import Path
+from typing import Final
+
+from compose.local.paths import cache_dir
+
+PACKAGES: Final = ("spark_jobs", "connectors", "offsets", "worker", "compose")
+#: A time for all members, so that the same files make the same zip.
+_TIME: Final = (2020, 1, 1, 0, 0, 0)
+_LEFT_OUT: Final = ("__pycache__",)
+
+
+def root() -> Path:
+    """The folder that holds our packages."""
+    return Path(__file__).resolve().parent.parent
+
+
+def zip_bytes(folder: Path | None = None) -> bytes:
+    """The zip: Python files and data of ``PACKAGES``. The same files give the same bytes."""
+    base = root() if folder is None else folder
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for package in PACKAGES:
+            for path in sorted((base / package).rglob("*")):
+                if path.is_file() and not set(path.parts) & set(_LEFT_OUT):
+                    info = zipfile.ZipInfo(path.relative_to(base).as_posix(), _TIME)
+                    info.compress_type = zipfile.ZIP_DEFLATED
+                    info.external_attr = 0o644 << 16
+                    archive.writestr(info, path.read_bytes())
+    return buffer.getvalue()
+
+
+def build(folder: Path | None = None) -> Path:
+    """The zip as a file in ``folder`` (default: the cache folder), named by its content; made if it is not there. Blocks."""
+    data = zip_bytes()
+    where = (cache_dir() / "jobs" if folder is None else folder)
+    path = where / f"millrace-{hashlib.sha256(data).hexdigest()[:12]}.zip"
+    if not path.is_file():
+        where.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(f".{os.getpid()}")
+        part.write_bytes(data)
+        part.replace(path)
+    return path

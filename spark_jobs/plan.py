@@ -1,0 +1,187 @@
+"""What a job would do, and whether what it needs can be reached. Reads, never writes; starts no Spark."""
+from __future__ import annotations
+
+import re
+import urllib.error
+import urllib.request
+from typing import TYPE_CHECKING, Final
+
+from connectors.errors import MillraceError
+from spark_jobs import clients, ranges
+from spark_jobs.checkpoint import local_path, open_local
+from spark_jobs.control import Control, FileLock
+from spark_jobs.lag import KafkaView
+from spark_jobs.session import is_local
+from worker.transforms.java_regex import compile_java
+
+if TYPE_CHECKING:
+    from spark_jobs.job import Job
+    from spark_jobs.ranges import Existing
+
+_SHOWN: Final = 20
+
+
+def remarks(job: Job) -> list[str]:
+    """What is allowed, but may not be what was meant."""
+    config = job.config
+    found = clients.warnings(config)
+    if not config["source.fail.on.data.loss"]:
+        found.append("source.fail.on.data.loss=false: records that Kafka deletes before they are read are left out"
+                     + (f", whatever guarantee={job.guarantee} says" if job.guarantee != "none" else ""))
+    if config["errors.tolerance"] == "all" and not config["errors.deadletterqueue.topic.name"]:
+        found.append("errors.tolerance=all without errors.deadletterqueue.topic.name: records that can't be decoded are only "
+                     "logged")
+    if not is_local(job.master) and "checkpoint.location" not in config.raw:
+        found.append(f"checkpoint.location is not set: {job.checkpoint} is on this machine, so the job can only go on from "
+                     f"here")
+    if config["source.min.partitions"]:
+        found.append("source.min.partitions: changes of one key may be written in another order")
+    return found
+
+
+def topics_of(job: Job, view: KafkaView) -> list[str]:
+    """The topics that the job would read now; a pattern's are those that match. Blocks.
+
+    Raises:
+        Retriable: Kafka does not answer.
+    """
+    if job.config["source.topics"]:
+        return list(job.config["source.topics"])
+    pattern = compile_java(job.config["source.topics.pattern"])
+    return [name for name in view.topics() if pattern.fullmatch(name)]
+
+
+def reachability(job: Job) -> list[str]:
+    """Everything that is not there: Kafka, topics, the registry, what the sink needs. Blocks for some seconds at most."""
+    complaints: list[str] = []
+    view = KafkaView(job.config, timeout_s=5)
+    try:
+        names = topics_of(job, view)
+        existing = view.existing(names)
+        servers = job.config["kafka.bootstrap.servers"]
+        complaints += [f"source.topics: topic {name} does not exist on {servers}" for name in names if name not in existing]
+        if not names:
+            complaints.append(f"source.topics.pattern: no topic matches {job.config['source.topics.pattern']}")
+        complaints += ranges.losses(_position(job) or {}, existing, {}) if job.config["source.fail.on.data.loss"] else []
+    except MillraceError as error:
+        complaints.append(str(error))
+    finally:
+        view.close()
+    url = job.config["source.schema.registry.url"]
+    if url:
+        complaints += _registry(url)
+    try:
+        complaints += job.sink_class().check(job.config)
+    except MillraceError as error:
+        complaints.append(str(error))
+    return complaints
+
+
+def _registry(url: str) -> list[str]:
+    first = url.partition(",")[0].rstrip("/")
+    shown = re.sub(r"//[^/@]*@", "//", first)
+    if not first.startswith(("http://", "https://")):
+        return [f"source.schema.registry.url: {shown} is no http or https address"]
+    try:
+        with urllib.request.urlopen(f"{re.sub(r'//[^/@]*@', '//', first)}/subjects", timeout=10):  # noqa: S310 - http only
+            return []
+    except urllib.error.HTTPError as error:
+        # It is there; whether the job may ask it is found out with its credentials.
+        return [] if error.code in (401, 403) else [f"source.schema.registry.url: {shown} answers {error.code} {error.reason}"]
+    except OSError as error:
+        return [f"source.schema.registry.url: {shown} does not answer: {error}"]
+
+
+def _position(job: Job) -> ranges.Offsets | None:
+    """Where the checkpoint says the job stands; None without one, or if only Spark could read it."""
+    folder = open_local(job.checkpoint)
+    if folder is None:
+        return None
+    done = ranges.last_batch(folder, "commits")
+    planned = ranges.last_batch(folder)
+    if done is not None:
+        return ranges.position(folder, done)
+    return ranges.start_of(folder, planned) if planned is not None else None
+
+
+def plan(job: Job) -> list[str]:
+    """The lines of ``millrace job plan``. Blocks while it asks Kafka and the sink."""
+    config = job.config
+    lines = [f"job {job.name}" + (f" ({job.origin})" if job.origin else "")]
+    running = Control(job.folder)
+    if running.running():
+        lines.append(f"  running now: process {running.status().get('pid', '?')}; a second run would be refused")
+    else:
+        lock = local_path(job.checkpoint)
+        if lock is not None and FileLock.held(lock / "_millrace_lock"):
+            lines.append("  its checkpoint is in use by a run of another job: this one would be refused")
+    forms = f"{config['source.value.encoding']} values, {config['source.key.encoding']} keys"
+    lines.append(f"  reads {config['source.format']} ({forms}) from {config['kafka.bootstrap.servers']}:")
+    lines += [f"    {line}" for line in _source_lines(job)]
+    every = ("what is there now, then ends" if job.available_now else
+             f"a batch every {config['trigger.interval.ms']} ms" if config["trigger.interval.ms"] else "batch after batch")
+    lines += [f"  trigger: {every}, at most {config['source.max.offsets.per.trigger']} records a batch",
+              f"  transformation: {config['transform.type']}",
+              f"  sink: {config['sink.type']}"]
+    try:
+        lines += [f"    {line}" for line in job.sink_class().plan(config)]
+    except MillraceError as error:
+        lines.append(f"    {error}")
+    letters = config["errors.deadletterqueue.topic.name"]
+    bad = "stop the job" if config["errors.tolerance"] == "none" else f"to {letters or 'the log'}"
+    lines += [f"  guarantee: {job.guarantee}: {_why(job)}",
+              f"  bad records: {bad}",
+              f"  checkpoint: {job.checkpoint}", f"  local caches: {config['state.dir']}",
+              f"  consumer group (shows the lag): {config['kafka.group.id']}", f"  Spark master: {job.master}"]
+    return lines + [f"  note: {text}" for text in remarks(job)]
+
+
+def _source_lines(job: Job) -> list[str]:
+    view = KafkaView(job.config, timeout_s=5)
+    try:
+        names = topics_of(job, view)
+        existing = view.existing(names)
+        position = _position(job)
+    except MillraceError as error:
+        return [str(error)]
+    finally:
+        view.close()
+    lines = []
+    if open_local(job.checkpoint) is None:
+        lines.append(f"(where it stands is in {job.checkpoint}, which is read at its start)")
+    for name in names[:_SHOWN]:
+        if name not in existing:
+            lines.append(f"{name}: does not exist; the job would fail")
+            continue
+        lines.append(_topic_line(job, name, existing[name], position))
+    if len(names) > _SHOWN:
+        lines.append(f"and {len(names) - _SHOWN} more topics")
+    if not names:
+        lines.append("no topic matches now")
+    missing = ranges.losses(position or {}, existing, {})
+    return lines + [f"MISSING: {text}" for text in missing]
+
+
+def _topic_line(job: Job, name: str, now: Existing, position: ranges.Offsets | None) -> str:
+    begin: dict[int, int] = {}
+    for partition in now.end:
+        known = None if position is None else position.get((name, partition), now.first[partition])
+        latest = position is None and job.config["source.starting.offsets"] == "latest"
+        begin[partition] = known if known is not None else now.end[partition] if latest else now.first[partition]
+    waiting = sum(max(0, now.end[partition] - offset) for partition, offset in begin.items())
+    where = "from its checkpoint" if position is not None else f"from {job.config['source.starting.offsets']}"
+    offsets = ", ".join(f"{partition}: {offset}" for partition, offset in sorted(begin.items())[:_SHOWN])
+    more = ", ..." if len(begin) > _SHOWN else ""
+    return f"{name}: {len(now.end)} partitions, {where} ({offsets}{more}), {waiting} records to read"
+
+
+def _why(job: Job) -> str:
+    how = {
+        "exactly-once": "a batch that is done again after a crash has the same records, and the sink recognizes what it has "
+                        "already",
+        "at-least-once": "nothing is left out; after a crash the sink may write a batch twice",
+        "none": "after a crash, records may be missing or written twice",
+    }[job.guarantee]
+    offered = job.sink_class().guarantees
+    asked = "" if "guarantee" in job.config.raw else f" (the strongest that the sink offers: {', '.join(offered)})"
+    return how + asked

@@ -1,0 +1,114 @@
+"""What a running job tells: one JSON object a line, for a supervisor, a status file and people."""
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from datetime import UTC, datetime
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from spark_jobs.ranges import Offsets
+
+
+def now_text() -> str:
+    """The time as in all events: UTC, milliseconds."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def nested(offsets: Mapping[tuple[str, int], int]) -> dict[str, dict[str, int]]:
+    """``{topic: {partition: number}}``, as Spark and JSON have it."""
+    result: dict[str, dict[str, int]] = {}
+    for (topic, partition), number in sorted(offsets.items()):
+        result.setdefault(topic, {})[str(partition)] = number
+    return result
+
+
+class Events:
+    """Writes events; safe to call from several threads.
+
+    Args:
+        stream: where they go; None: nowhere.
+        scrub: takes secrets out of a line.
+        on_event: told each event, after it was written.
+        on_broken: called once when nobody reads the stream any more.
+    """
+
+    def __init__(self, job: str, stream: IO[str] | Human | None, *, scrub: Callable[[str], str] = lambda text: text,
+                 on_event: Callable[[dict[str, Any]], None] | None = None, on_broken: Callable[[], None] | None = None) -> None:
+        self._job = job
+        self._stream = stream
+        self._scrub = scrub
+        self._on_event = on_event
+        self.on_broken = on_broken
+        self._lock = threading.Lock()
+
+    def emit(self, event: str, **fields: Any) -> None:
+        """Write one event."""
+        data = {"event": event, "job": self._job, "time": now_text(), **fields}
+        text = self._scrub(json.dumps(data, default=str, separators=(",", ":")))
+        with self._lock:
+            if self._stream is not None:
+                try:
+                    self._stream.write(text + "\n")
+                    self._stream.flush()
+                except (BrokenPipeError, ValueError, OSError):
+                    self._stream = None
+                    if self.on_broken is not None:
+                        self.on_broken()
+        if self._on_event is not None:
+            self._on_event(json.loads(text))
+
+
+class Human:
+    """A stream for ``Events`` that prints what people want to see instead of JSON."""
+
+    def __init__(self, out: IO[str] | None = None) -> None:
+        self._out = out if out is not None else sys.stderr
+        self._quiet_until = 0.0
+
+    def write(self, line: str) -> int:
+        """Print one event."""
+        event = json.loads(line)
+        if event["event"] == "progress" and not event.get("rows"):
+            if time.monotonic() < self._quiet_until:
+                return 0
+            self._quiet_until = time.monotonic() + 60
+        print(f"millrace: {sentence(event)}", file=self._out)
+        return len(line)
+
+    def flush(self) -> None:
+        """As streams do."""
+        self._out.flush()
+
+
+def sentence(event: Mapping[str, Any]) -> str:
+    """An event in words."""
+    kind, job = event["event"], event["job"]
+    if kind == "progress":
+        if not event.get("rows"):
+            if event.get("busy"):
+                return f"{job}: a batch is under way; lag {event.get('lag_total', 0)}"
+            return f"{job}: no new records; lag {event.get('lag_total', 0)}"
+        return (f"{job}: batch {event['batch']}: {event['rows']} records in {event['duration_ms'] / 1000:.1f} s "
+                f"({event['rows_per_s']:.0f}/s), {event['written']} written, lag {event.get('lag_total', 0)}")
+    if kind == "started":
+        begin = "from its checkpoint" if event.get("resumed") else f"from {event.get('starting_offsets')}"
+        return f"{job}: started {begin} (process {event['pid']}, {event['master']}, {event['guarantee']})"
+    if kind == "retrying":
+        return (f"{job}: batch {event['batch']}: try {event['attempt']} failed, next in {event['pause_s']:.1f} s: "
+                f"{event['error']}")
+    if kind == "failed":
+        return f"{job}: failed: {event['error']}"
+    if kind == "stopped":
+        return f"{job}: stopped ({event['reason']}) after batch {event['batch']}"
+    rest = ", ".join(f"{name} {value}" for name, value in event.items() if name not in ("event", "job", "time"))
+    return f"{job}: {kind}: {rest}"
+
+
+def lags(position: Offsets, ends: Mapping[tuple[str, int], int]) -> Offsets:
+    """Records not yet consumed, by partition; only of partitions whose end is known."""
+    return {where: max(0, end - position.get(where, 0)) for where, end in ends.items() if where in position}

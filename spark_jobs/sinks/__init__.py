@@ -1,0 +1,1 @@
+"""Where changes go; one folder per kind of target."""

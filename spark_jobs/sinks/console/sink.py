@@ -1,0 +1,151 @@
+"""``sink.type=console``: shows the first rows of each batch, for looking."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, at_least, between, one_of
+from spark_jobs.contract import Batch, Sink
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame
+
+    from connectors.options import Config
+
+_GROUP: Final = "Console"
+_MOST: Final = 10_000
+
+
+class ConsoleSink(Sink):
+    """Prints to standard output; a job's process sends that to its log. Memory: the rows it prints."""
+
+    config_def: ClassVar[ConfigDef] = ConfigDef(
+        (
+            ConfigKey(
+                name="sink.console.rows",
+                type=ConfigType.INT,
+                default=20,
+                validator=between(0, _MOST),
+                unit="rows",
+                group=_GROUP,
+                doc="How many rows of each table are shown per batch, the first ones of each partition of Kafka first. Rows "
+                "beyond are not "
+                "even decoded, where that can be helped. 0: only how many there are.",
+            ),
+            ConfigKey(
+                name="sink.console.format",
+                type=ConfigType.STRING,
+                default="table",
+                validator=one_of("table", "json"),
+                group=_GROUP,
+                doc="`table`, or `json`: one JSON object per row and line, with the table's name in `table_`.",
+            ),
+            ConfigKey(
+                name="sink.console.truncate",
+                type=ConfigType.INT,
+                default=40,
+                validator=at_least(0),
+                unit="characters",
+                group=_GROUP,
+                importance=Importance.LOW,
+                doc="Longest text of a cell of a table; 0: no limit.",
+            ),
+            ConfigKey(
+                name="sink.console.content",
+                type=ConfigType.STRING,
+                default="rows",
+                validator=one_of("rows", "records"),
+                group=_GROUP,
+                doc="`rows`: changes of tables, decoded; `records`: Kafka's records as they are, as text.",
+            ),
+            ConfigKey(
+                name="sink.console.count",
+                type=ConfigType.BOOLEAN,
+                default=True,
+                group=_GROUP,
+                importance=Importance.LOW,
+                doc="Whether all rows are counted, for which they must all be decoded.",
+            ),
+        )
+    )
+    guarantees: ClassVar[tuple[str, ...]] = ("none",)
+
+    @classmethod
+    def plan(cls, config: Config) -> list[str]:
+        """What it would show."""
+        return [f"shows at most {config['sink.console.rows']} rows per table and batch on standard output"]
+
+    def write(self, batch: Batch) -> int:
+        """Show a batch; returns its rows (without ``sink.console.count``: those shown)."""
+        config = self.context.config
+        if config["sink.console.content"] == "records":
+            return self._show(batch, "records", _as_text(batch.raw))
+        tables = batch.changes()
+        if not tables:
+            print(f"batch {batch.id}: no changes", flush=True)  # noqa: T201 - that is what it is for
+        return sum(self._show(batch, each.schema.namespace, each.frame) for each in tables)
+
+    def _show(self, batch: Batch, name: str, frame: DataFrame) -> int:
+        config = self.context.config
+        limit: int = config["sink.console.rows"]
+        shown = frame.limit(limit)
+        lines: Sequence[str]
+        if config["sink.console.format"] == "json":
+            found = shown.toJSON().collect() if limit else []
+            head = f'{{"table_":{_quoted(name)},'
+            lines = [head + line[1:] if line != "{}" else head[:-1] + "}" for line in found]
+            rows = frame.count() if config["sink.console.count"] else len(found)
+        else:
+            collected = shown.collect() if limit else []
+            rows = frame.count() if config["sink.console.count"] else len(collected)
+            title = f"batch {batch.id}, {name}: {rows} rows" + (
+                f", the first {len(collected)}" if rows > len(collected) else ""
+            )
+            lines = [title, *table(frame.columns, collected, config["sink.console.truncate"])] if collected else [title]
+        sys.stdout.write("\n".join(lines) + "\n" if lines else "")
+        sys.stdout.flush()
+        return rows
+
+
+def table(names: Sequence[str], rows: Sequence[Sequence[object]], longest: int) -> list[str]:
+    """Lines of a table with headings; cells are cut to ``longest`` characters (0: not)."""
+    cells = [[cut(name, longest) for name in names]] + [[cut(text(value), longest) for value in row] for row in rows]
+    widths = [max(len(row[index]) for row in cells) for index in range(len(names))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    return [lines[0], "  ".join("-" * width for width in widths), *lines[1:]]
+
+
+def text(value: object) -> str:
+    """A cell's text on one line."""
+    if value is None:
+        return "null"
+    if isinstance(value, bytes | bytearray):
+        return "0x" + bytes(value).hex()
+    return str(value).replace("\r", "\\r").replace("\n", "\\n").replace("\t", "\\t")
+
+
+def cut(cell: str, longest: int) -> str:
+    """``cell``, at most ``longest`` characters long."""
+    return cell if longest < 1 or len(cell) <= longest else cell[: max(0, longest - 1)] + "…"
+
+
+def _as_text(raw: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    return raw.select(
+        "topic",
+        "partition",
+        "offset",
+        "timestamp",
+        f.col("key").cast("string").alias("key"),
+        f.col("value").cast("string").alias("value"),
+    )
+
+
+def _quoted(name: str) -> str:
+    import json
+
+    return json.dumps(name)

@@ -1,0 +1,1 @@
+"""Files on any Hadoop file system."""

@@ -1,0 +1,181 @@
+"""What the parts of the JDBC sink hand to each other; all of it plain, picklable data."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from spark_jobs.contract import Column
+    from spark_jobs.sinks.jdbc.config import Login
+
+#: A DB-API connection, psycopg's or PyMySQL's.
+Connection = Any
+
+
+class Fault(StrEnum):
+    """What to do about an error of a database."""
+
+    RETRY = "retry"  # a deadlock, a lost connection, a timeout: the same may work in a moment
+    DATA = "data"  # a value of a row is refused
+    FATAL = "fatal"  # a login, a right, a statement: a person has to mend it
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """A column as it is in the database: its type as SQL text, whether null is allowed, whether there is a default."""
+
+    name: str
+    type: str
+    nullable: bool
+    default: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Existing:
+    """A table as it is in the database; ``unique`` are the column sets of its unique indexes, the primary key first."""
+
+    columns: dict[str, Present]
+    unique: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A column as the sink needs it: name and type in the dialect, whether null must be allowed."""
+
+    name: str
+    type: str
+    nullable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One statement that is run for each chunk after its rows are loaded; ``deletes``: only where the chunk has a delete."""
+
+    sql: str
+    deletes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Quoted, full names of a target table's tables."""
+
+    table: str
+    side: str
+    stage: str
+    commits: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that a task needs to write one table's rows.
+
+    Attributes:
+        namespace: the source table, for messages.
+        target: the table's name, for messages and positions.
+        login: how to connect.
+        columns: columns to load, names as in the table; the first ``own`` are the source's and stand first in the frame, under
+            other names (Spark takes some names for paths), the others have the same names there.
+        own: see above.
+        keys: which of them are the key; empty: rows are appended.
+        into: the (quoted) table that rows are loaded into.
+        setup: run once per connection.
+        clear: run before each load; empty where there is nothing to clear.
+        steps: run after each load.
+        commits: the (quoted) table of positions; empty where positions are not kept.
+        job: the job's name in the table of positions.
+        batch_rows: rows per transaction.
+        batch_bytes: bytes of Arrow per transaction.
+        retries: of a transaction.
+        backoff_ms: the first pause between them.
+    """
+
+    namespace: str
+    target: str
+    login: Login
+    columns: tuple[str, ...]
+    own: int
+    keys: tuple[str, ...]
+    into: str
+    setup: tuple[str, ...]
+    clear: str
+    steps: tuple[Step, ...]
+    commits: str
+    job: str
+    batch_rows: int
+    batch_bytes: int
+    retries: int
+    backoff_ms: int
+
+
+class Dialect(Protocol):
+    """What one kind of database needs; see docs/jobs/jdbc.md for how to add one. Methods block where they take a connection."""
+
+    @property
+    def max_name(self) -> int:
+        """Longest name, in bytes (``octets``) or characters."""
+
+    @property
+    def octets(self) -> bool:
+        """Whether ``max_name`` counts bytes; such databases also tell names apart by case."""
+
+    def quote(self, name: str) -> str:
+        """An identifier, quoted."""
+
+    def column_type(self, column: Column, key_length: int) -> str:
+        """The SQL type of a source's column. Raises ``Fatal`` where the database has none."""
+
+    def system_type(self, name: str) -> str:
+        """The SQL type of a column that the sink adds (``ums_id_`` ...)."""
+
+    def fits(self, wanted: str, present: str) -> str | None:
+        """How a present column serves: its own type where it does, a wider one to change it to, None where they don't go."""
+
+    def widen(self, table: str, wanted: Wanted) -> str:
+        """The statement that changes a column's type."""
+
+    def create(self, table: str, columns: tuple[Wanted, ...], key: tuple[str, ...]) -> str:
+        """The statement that makes a table where it is missing."""
+
+    def setup(self, names: Names, columns: tuple[str, ...], system: tuple[str, ...]) -> tuple[str, ...]:
+        """Statements that make the staging table: ``columns`` as in the table, ``system`` as in the side table."""
+
+    def analyze(self, stage: str) -> tuple[Step, ...]:
+        """What lets the planner know how many rows were loaded; empty where it knows."""
+
+    def merge(self, into: str, source: str, columns: tuple[str, ...], keys: tuple[str, ...], *, newer: bool) -> str:
+        """Insert or update; with ``newer`` only rows whose ums_id_ is larger than the present one's.
+
+        Args:
+            into: quoted table.
+            source: what stands after FROM: aliases ``s``; the columns are taken from it.
+            columns: columns to write.
+            keys: the key.
+            newer: see above.
+        """
+
+    def delete(self, table: str, tables: str, condition: str) -> str:
+        """Delete rows of ``table`` (alias ``t``) joined with ``tables`` (text of a FROM list with aliases)."""
+
+    def expire(self, table: str, condition: str, retention_ms: int) -> str:
+        """Delete rows whose ``written_at_`` is older than the retention and that meet the condition."""
+
+    def same(self, left: str, right: str) -> str:
+        """A condition: equal, null being equal to null."""
+
+    def connect(self, login: Login) -> Connection:
+        """A connection that commits only when told to, in READ COMMITTED."""
+
+    def classify(self, error: BaseException) -> Fault | None:
+        """What to do about an error; None for one that is not the database's."""
+
+    def describe(self, connection: Connection, schema: str, table: str) -> Existing | None:
+        """A table's columns and unique indexes; None where it is missing."""
+
+    def rights(self, connection: Connection, schema: str, *, create: bool) -> list[str]:
+        """What the login may not do and the sink needs, with the statement that grants it."""
+
+    def load(self, connection: Connection, into: str, rows: pa.Table, columns: tuple[str, ...]) -> None:
+        """Put rows into a table as they are."""

@@ -1,0 +1,185 @@
+"""Which statements write the rows of one table: the heart of the sink, for all dialects. Pure.
+
+Why they are right when two writers of one key overlap (a batch that is written again while a lost worker still writes it):
+
+* Every transaction first inserts or updates the key's row in one table, the *gate*: the table itself (upsert), the side table
+  (split). That takes the lock of the key, or waits for it, in key order. All else is done under it.
+* Under READ COMMITTED each later statement sees what the holder of the lock before committed.
+* ``delete.mode=real``: the delete, too, goes through the gate as a dead row (``ums_op_`` d), which is remembered in the
+  side table and removed in the same transaction. A late older change waits at the gate, is inserted, and is removed again by
+  the statement after it, because the side table remembers a newer delete; nobody else ever sees it.
+"""
+# ruff: noqa: S608 - names in the statements are quoted by the dialect, values are parameters or escaped
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from spark_jobs.sinks.jdbc.address import render, shorten
+from spark_jobs.sinks.jdbc.config import INSERT, REAL, SPLIT
+from spark_jobs.sinks.jdbc.model import Names, Plan, Step, Wanted
+
+if TYPE_CHECKING:
+    from spark_jobs.contract import TableSchema
+    from spark_jobs.sinks.jdbc.config import Settings
+    from spark_jobs.sinks.jdbc.model import Dialect
+
+#: System columns of the table itself.
+UPSERT_SYSTEM: Final = ("ums_id_", "ums_ts_", "ums_op_", "ums_active_")
+REAL_SYSTEM: Final = ("ums_id_", "ums_ts_", "ums_op_")
+INSERT_SYSTEM: Final = ("ums_id_", "ums_ts_", "ums_op_", "ums_uid_")
+#: Of the side table with split.
+SPLIT_SYSTEM: Final = ("ums_id_", "ums_ts_", "ums_op_", "ums_uid_", "ums_active_")
+KAFKA_SYSTEM: Final = ("kafka_topic_", "kafka_partition_", "kafka_offset_")
+WRITTEN: Final = "written_at_"
+#: Columns of the table of positions; the first four are its key.
+COMMIT_COLUMNS: Final = ("job_", "table_", "kafka_topic_", "kafka_partition_", "next_offset_", WRITTEN)
+_STAGE: Final = "millrace_stage"
+
+
+def target(settings: Settings, dialect: Dialect, namespace: str) -> tuple[str, str]:
+    """Schema (empty for the connection's own) and name of the table for a namespace."""
+    def short(text: str) -> str:
+        return shorten(text, dialect.max_name, octets=dialect.octets)
+
+    return short(render(settings.schema, namespace)), short(render(settings.table, namespace))
+
+
+def side_name(settings: Settings, dialect: Dialect, table: str) -> str:
+    """The side table's name."""
+    return shorten(table + settings.side_suffix, dialect.max_name, octets=dialect.octets)
+
+
+def names(settings: Settings, dialect: Dialect, schema: str, table: str) -> Names:
+    """Quoted, full names."""
+    def full(name: str) -> str:
+        return f"{dialect.quote(schema)}.{dialect.quote(name)}" if schema else dialect.quote(name)
+
+    return Names(full(table), full(side_name(settings, dialect, table)), dialect.quote(_STAGE), full(settings.commit_table))
+
+
+def table_system(settings: Settings) -> tuple[str, ...]:
+    """System columns that stand in the table itself."""
+    kafka = KAFKA_SYSTEM if settings.kafka_columns else ()
+    if settings.mode == SPLIT:
+        return ()
+    if settings.mode == INSERT:
+        return INSERT_SYSTEM + kafka
+    return (REAL_SYSTEM if settings.delete_mode == REAL else UPSERT_SYSTEM) + kafka
+
+
+def wanted_columns(settings: Settings, dialect: Dialect, schema: TableSchema, keys: tuple[str, ...]) -> tuple[Wanted, ...]:
+    """Columns of the table: the source's, then the system's.
+
+    Only key columns are NOT NULL: a delete may bring nothing but the key, and a source's column may be dropped later.
+    """
+    own = [Wanted(column.name, dialect.column_type(replace(column, key=column.name in keys), settings.key_length),
+                  column.name not in keys) for column in schema.columns]
+    return (*own, *(Wanted(name, dialect.system_type(name)) for name in table_system(settings)))
+
+
+def side_columns(settings: Settings, dialect: Dialect, columns: tuple[Wanted, ...], keys: tuple[str, ...]
+                 ) -> tuple[Wanted, ...]:
+    """Columns of the side table; empty where the mode has none."""
+    system: tuple[str, ...] = ()
+    if settings.mode == SPLIT:
+        system = SPLIT_SYSTEM
+    elif settings.mode != INSERT and settings.delete_mode == REAL:
+        system = ("ums_id_",)
+    if not system:
+        return ()
+    own = {each.name: each for each in columns}
+    return (*(own[key] for key in keys), *(Wanted(name, dialect.system_type(name)) for name in (*system, WRITTEN)))
+
+
+def commit_columns(dialect: Dialect) -> tuple[Wanted, ...]:
+    """Columns of the table of positions."""
+    return tuple(Wanted(name, "int" if name == "kafka_partition_" else dialect.system_type(name), nullable=False)
+                 for name in COMMIT_COLUMNS)
+
+
+def make(settings: Settings, dialect: Dialect, job: str, namespace: str, where: tuple[str, str], own: tuple[str, ...],
+         keys: tuple[str, ...]) -> Plan:
+    """The plan for one table.
+
+    Args:
+        settings: the sink's options.
+        dialect: of the database.
+        job: the job's name.
+        namespace: the source's table.
+        where: schema and name of the table.
+        own: the source's columns.
+        keys: the key; empty with mode insert.
+    """
+    found = names(settings, dialect, *where)
+    system = table_system(settings)
+    if settings.mode == INSERT:
+        columns, into, clear = (*own, *system), found.table, ""
+        setup: tuple[str, ...] = ()
+        steps: tuple[Step, ...] = ()
+    else:
+        side_system = SPLIT_SYSTEM if settings.mode == SPLIT else ()
+        columns, into, clear = (*own, *system, *side_system), found.stage, f"DELETE FROM {found.stage}"
+        setup = dialect.setup(found, (*own, *system), side_system)
+        if settings.mode == SPLIT:
+            steps = _split(dialect, found, own, keys)
+        elif settings.delete_mode == REAL:
+            steps = _real(dialect, found, columns, keys)
+        else:
+            steps = (Step(dialect.merge(found.table, f"{found.stage} AS s", columns, keys, newer=True)),)
+    keep = settings.mode == INSERT and settings.exactly_once
+    return Plan(
+        namespace=namespace, target=where[1], login=settings.login, columns=columns, own=len(own),
+        keys=() if settings.mode == INSERT else keys, into=into, setup=setup, clear=clear, steps=steps,
+        commits=found.commits if keep else "", job=job, batch_rows=settings.batch_rows, batch_bytes=settings.batch_bytes,
+        retries=settings.retries, backoff_ms=settings.backoff_ms)
+
+
+def _on(dialect: Dialect, left: str, right: str, keys: tuple[str, ...]) -> str:
+    return " AND ".join(f"{left}.{dialect.quote(key)} = {right}.{dialect.quote(key)}" for key in keys)
+
+
+def _real(dialect: Dialect, found: Names, columns: tuple[str, ...], keys: tuple[str, ...]) -> tuple[Step, ...]:
+    version, operation = dialect.quote("ums_id_"), dialect.quote("ums_op_")
+    stage, side = f"{found.stage} AS s", f"{found.side} AS d"
+    ours, remembered = _on(dialect, "t", "s", keys), _on(dialect, "d", "s", keys)
+    dead = (f"(SELECT {', '.join(f't.{dialect.quote(key)}' for key in keys)}, t.{version}, CURRENT_TIMESTAMP AS "
+            f"{dialect.quote(WRITTEN)} FROM {found.table} AS t JOIN {stage} ON {ours} WHERE t.{operation} = 'd') AS s")
+    alive = f"{found.table} AS a, {stage}"
+    return (
+        *dialect.analyze(found.stage),
+        Step(dialect.merge(found.table, stage, columns, keys, newer=True)),
+        # Late changes of rows whose newer delete is remembered.
+        Step(dialect.delete(found.table, f"{stage}, {side}", f"{ours} AND {remembered} AND d.{version} >= t.{version}")),
+        Step(dialect.merge(found.side, dead, (*keys, "ums_id_", WRITTEN), keys, newer=True), deletes=True),
+        Step(dialect.delete(found.table, stage, f"{ours} AND t.{operation} = 'd'"), deletes=True),
+        # Deletes before the row that stands there now: nothing to remember any more.
+        Step(dialect.delete(found.side, alive, f"{ours} AND {_on(dialect, 'a', 's', keys)} AND t.{version} < a.{version}")),
+    )
+
+
+def _split(dialect: Dialect, found: Names, own: tuple[str, ...], keys: tuple[str, ...]) -> tuple[Step, ...]:
+    operation, version, uid = (dialect.quote(name) for name in ("ums_op_", "ums_id_", "ums_uid_"))
+    stage, side = f"{found.stage} AS s", f"{found.side} AS u"
+    # The side table's row is this one: it has won now, or has been written before (then it does no harm again).
+    won = (f"{_on(dialect, 'u', 's', keys)} AND u.{version} = s.{version} AND "
+           + dialect.same(f"u.{uid}", f"s.{uid}"))
+    living = (f"(SELECT {', '.join(f's.{dialect.quote(name)}' for name in own)} FROM {stage} JOIN {side} ON {won} "
+              f"WHERE s.{operation} <> 'd') AS s")
+    chosen = ", ".join(f"x.{dialect.quote(name)}" for name in (*keys, *SPLIT_SYSTEM))
+    system = f"(SELECT {chosen}, CURRENT_TIMESTAMP AS {dialect.quote(WRITTEN)} FROM {found.stage} AS x) AS s"
+    return (
+        *dialect.analyze(found.stage),
+        Step(dialect.merge(found.side, system, (*keys, *SPLIT_SYSTEM, WRITTEN), keys, newer=True)),
+        Step(dialect.merge(found.table, living, own, keys, newer=False)),
+        Step(dialect.delete(found.table, f"{stage}, {side}",
+                            f"{_on(dialect, 't', 's', keys)} AND {won} AND s.{operation} = 'd'"), deletes=True),
+    )
+
+
+def expiries(settings: Settings, dialect: Dialect, found: Names) -> str:
+    """The statement that forgets old deletes; empty where there are none to forget."""
+    if settings.mode == INSERT or settings.delete_mode != REAL:
+        return ""
+    condition = f"{dialect.quote('ums_active_')} = 0" if settings.mode == SPLIT else "1 = 1"
+    return dialect.expire(found.side, condition, settings.delete_retention_ms)

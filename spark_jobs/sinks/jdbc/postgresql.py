@@ -1,0 +1,210 @@
+"""PostgreSQL: COPY into a temporary table, then set-based statements. Tried with PostgreSQL 18; needs 10 or later."""
+# ruff: noqa: S608 - names in the statements are quoted by the dialect, values are parameters or escaped
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+
+from connectors.errors import Fatal
+from spark_jobs.sinks.jdbc.model import Existing, Fault, Present, Step
+from spark_jobs.sinks.jdbc.types import Kind, holds, joined, kind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from spark_jobs.contract import Column
+    from spark_jobs.sinks.jdbc.config import Login
+    from spark_jobs.sinks.jdbc.model import Connection, Names, Wanted
+
+_TYPES: Final = {
+    "byte": "smallint", "short": "smallint", "integer": "integer", "long": "bigint", "float": "real",
+    "double": "double precision", "boolean": "boolean", "string": "text", "varchar": "text", "char": "text", "binary": "bytea",
+    "date": "date", "timestamp": "timestamp with time zone", "timestamp_ntz": "timestamp without time zone",
+    "array": "jsonb", "map": "jsonb", "struct": "jsonb", "variant": "jsonb", "void": "text",
+}
+_SYSTEM: Final = {
+    "ums_id_": "bigint", "ums_ts_": "timestamp with time zone", "ums_op_": "text", "ums_uid_": "text",
+    "ums_active_": "smallint", "kafka_topic_": "text", "kafka_partition_": "integer", "kafka_offset_": "bigint",
+    "written_at_": "timestamp with time zone DEFAULT CURRENT_TIMESTAMP",
+    "job_": "text", "table_": "text", "next_offset_": "bigint",
+}
+#: SQLSTATEs (classes of two, whole ones of five) by what they ask for. Source: PostgreSQL's manual, appendix A.
+_RETRY: Final = ("08", "40", "53", "57P01", "57P02", "57P03", "57P05", "57014", "55P03", "55006", "58", "25006")
+_DATA: Final = ("22", "23")
+_COPY_PIECE: Final = 1 << 20
+
+
+class PostgreSql:
+    """The dialect of PostgreSQL; see ``model.Dialect``."""
+
+    max_name = 63
+    octets = True
+
+    def quote(self, name: str) -> str:
+        """An identifier, quoted."""
+        return '"' + name.replace('"', '""') + '"'
+
+    def column_type(self, column: Column, key_length: int) -> str:
+        """The SQL type of a source's column."""
+        del key_length
+        name = column.type.typeName()
+        if name == "decimal":
+            return f"numeric({column.type.precision},{column.type.scale})"  # type: ignore[attr-defined]
+        return _TYPES.get(name, "text")  # intervals and the like come as text
+
+    def system_type(self, name: str) -> str:
+        """The SQL type of a column that the sink adds."""
+        return _SYSTEM[name]
+
+    def fits(self, wanted: str, present: str) -> str | None:
+        """How a present column serves; see ``model.Dialect``."""
+        have, need = kind(present, bounded_text=False), kind(wanted, bounded_text=False)
+        if holds(have, need):
+            return present
+        both = joined(have, need)
+        return None if both is None else wanted if both == need else _name(both)
+
+    def widen(self, table: str, wanted: Wanted) -> str:
+        """The statement that changes a column's type."""
+        return f"ALTER TABLE {table} ALTER COLUMN {self.quote(wanted.name)} TYPE {wanted.type}"
+
+    def create(self, table: str, columns: tuple[Wanted, ...], key: tuple[str, ...]) -> str:
+        """The statement that makes a table where it is missing."""
+        lines = [f"{self.quote(each.name)} {each.type}{'' if each.nullable else ' NOT NULL'}" for each in columns]
+        if key:
+            lines.append(f"PRIMARY KEY ({', '.join(map(self.quote, key))})")
+        return f"CREATE TABLE IF NOT EXISTS {table} (\n  " + ",\n  ".join(lines) + "\n)"
+
+    def setup(self, names: Names, columns: tuple[str, ...], system: tuple[str, ...]) -> tuple[str, ...]:
+        """Statements that make the staging table."""
+        chosen = ", ".join([*(f"t.{self.quote(name)}" for name in columns), *(f"u.{self.quote(name)}" for name in system)])
+        tables = f"{names.table} AS t" + (f" JOIN {names.side} AS u ON false" if system else "")
+        return (f"CREATE TEMPORARY TABLE {names.stage} ON COMMIT DELETE ROWS AS SELECT {chosen} FROM {tables} WITH NO DATA",)
+
+    def analyze(self, stage: str) -> tuple[Step, ...]:
+        """Temporary tables are not analyzed by the server itself, and joins with them would be planned blindly."""
+        return (Step(f"ANALYZE {stage}"),)
+
+    def merge(self, into: str, source: str, columns: tuple[str, ...], keys: tuple[str, ...], *, newer: bool) -> str:
+        """Insert or update; see ``model.Dialect``."""
+        quoted = ", ".join(map(self.quote, columns))
+        chosen = ", ".join(f"s.{self.quote(name)}" for name in columns)
+        others = [self.quote(name) for name in columns if name not in keys]
+        key = ", ".join(map(self.quote, keys))
+        text = f"INSERT INTO {into} AS t ({quoted}) SELECT {chosen} FROM {source} ON CONFLICT ({key})"
+        if not others:
+            return f"{text} DO NOTHING"
+        text += " DO UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in others)
+        version = self.quote("ums_id_")
+        return f"{text} WHERE t.{version} IS NULL OR t.{version} < excluded.{version}" if newer else text
+
+    def delete(self, table: str, tables: str, condition: str) -> str:
+        """Delete rows of a table joined with others."""
+        return f"DELETE FROM {table} AS t USING {tables} WHERE {condition}"
+
+    def expire(self, table: str, condition: str, retention_ms: int) -> str:
+        """Delete rows that are older than the retention."""
+        old = f"CURRENT_TIMESTAMP - interval '{retention_ms} milliseconds'"
+        return f"DELETE FROM {table} WHERE {self.quote('written_at_')} < {old} AND {condition}"
+
+    def same(self, left: str, right: str) -> str:
+        """Equal, null being equal to null."""
+        return f"{left} IS NOT DISTINCT FROM {right}"
+
+    def connect(self, login: Login) -> Connection:
+        """A connection that commits only when told to, in READ COMMITTED. Blocks."""
+        hosts = login.address.hosts
+        timeout = login.statement_timeout_ms
+        options = [f"-c statement_timeout={timeout}", "-c default_transaction_isolation=read\\ committed", "-c timezone=UTC",
+                   "-c datestyle=ISO,YMD", "-c standard_conforming_strings=on", "-c client_min_messages=warning"]
+        certificates: dict[str, Any] = {"sslrootcert": login.ssl_root_cert, "sslcert": login.ssl_cert, "sslkey": login.ssl_key}
+        return psycopg.connect(
+            host=",".join(host for host, _ in hosts), port=",".join(str(port) for _, port in hosts),
+            dbname=login.address.database, user=login.user, password=login.password, sslmode=login.ssl_mode,
+            connect_timeout=max(2, login.connect_timeout_ms // 1000), application_name="millrace", options=" ".join(options),
+            target_session_attrs="read-write" if len(hosts) > 1 else "any", client_encoding="UTF8", prepare_threshold=None,
+            # A server that vanished is noticed within a minute, not in hours.
+            keepalives_idle=20, keepalives_interval=10, keepalives_count=4, tcp_user_timeout=60_000,
+            **{name: value for name, value in certificates.items() if value})
+
+    def classify(self, error: BaseException) -> Fault | None:
+        """What to do about an error. Pure."""
+        if not isinstance(error, psycopg.Error):
+            return None
+        state = error.sqlstate
+        if state is None:
+            # Before the server says a state: no connection, or it broke. A refused login comes here too.
+            text = str(error)
+            refused = ("authentication failed", "no pg_hba.conf entry", "does not exist", "certificate", "SSL",
+                       "no password supplied", "could not translate host name", "not permitted to log in")
+            starting = "starting up" in text or "shutting down" in text or "closed" in text
+            if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+                return Fault.FATAL if any(each in text for each in refused) and not starting else Fault.RETRY
+            return Fault.DATA if isinstance(error, psycopg.DataError) else Fault.FATAL
+        if state.startswith(_RETRY):
+            return Fault.RETRY
+        return Fault.DATA if state.startswith(_DATA) else Fault.FATAL
+
+    def describe(self, connection: Connection, schema: str, table: str) -> Existing | None:
+        """A table's columns and unique indexes; None where it is missing. Blocks."""
+        name = self.quote(table) if not schema else f"{self.quote(schema)}.{self.quote(table)}"
+        found = connection.execute("SELECT to_regclass(%s)::oid", (name,)).fetchone()
+        if found is None or found[0] is None:
+            return None
+        rows = connection.execute(
+            "SELECT attname, format_type(atttypid, atttypmod), NOT attnotnull, atthasdef OR attidentity <> '' "
+            "FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum", (found[0],)).fetchall()
+        unique = connection.execute(
+            "SELECT ARRAY(SELECT a.attname::text FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS k(number, place) "
+            "JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number WHERE place <= i.indnkeyatts "
+            "ORDER BY place) FROM pg_index i WHERE i.indrelid = %s AND i.indisunique AND i.indpred IS NULL "
+            "AND i.indexprs IS NULL AND i.indisvalid ORDER BY NOT i.indisprimary, i.indexrelid", (found[0],)).fetchall()
+        return Existing({row[0]: Present(*row) for row in rows}, tuple(tuple(row[0]) for row in unique))
+
+    def rights(self, connection: Connection, schema: str, *, create: bool) -> list[str]:
+        """What the login may not do and the sink needs. Blocks."""
+        missing: list[str] = []
+        database, user, current, recovering = _one(connection, "SELECT current_database(), current_user, current_schema(), "
+                                                               "pg_is_in_recovery()")
+        if recovering:
+            return ["the server is a read-only standby; name the primary in sink.jdbc.url"]
+        if not _one(connection, "SELECT has_database_privilege(current_database(), 'TEMPORARY')")[0]:
+            missing.append(f"{user} may not make temporary tables; run: "
+                           f"GRANT TEMPORARY ON DATABASE {self.quote(database)} TO {self.quote(user)}")
+        name = schema or current
+        if not name or not _one(connection, "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = %s)", (name,))[0]:
+            text = f"there is no schema {name}; run: CREATE SCHEMA {self.quote(name)}" if name else \
+                "the login has no schema of its own (search_path is empty); set sink.jdbc.schema"
+            return [*missing, text]
+        wanted = ("USAGE", "CREATE") if create else ("USAGE",)
+        for right in wanted:
+            if not _one(connection, "SELECT has_schema_privilege(%s, %s)", (name, right))[0]:
+                what = "make tables in" if right == "CREATE" else "use"
+                missing.append(f"{user} may not {what} schema {name}; run: "
+                               f"GRANT {right} ON SCHEMA {self.quote(name)} TO {self.quote(user)}"
+                               + (", or set sink.jdbc.auto.create=false and make the tables" if right == "CREATE" else ""))
+        return missing
+
+    def load(self, connection: Connection, into: str, rows: pa.Table, columns: tuple[str, ...]) -> None:
+        """Put rows into a table as they are, by COPY. Blocks."""
+        from spark_jobs.sinks.jdbc.rows import copy_buffer
+
+        text = memoryview(copy_buffer(rows, columns))
+        statement = f"COPY {into} ({', '.join(map(self.quote, columns))}) FROM STDIN"
+        with connection.cursor() as cursor, cursor.copy(statement) as copy:
+            for start in range(0, len(text), _COPY_PIECE):  # one huge piece would be copied by the client as a whole
+                copy.write(text[start:start + _COPY_PIECE])
+
+
+def _one(connection: Connection, statement: str, arguments: Sequence[Any] = ()) -> tuple[Any, ...]:
+    row: tuple[Any, ...] = connection.execute(statement, arguments).fetchone()
+    return row
+
+
+def _name(wide: Kind) -> str:
+    if wide.family != "decimal" or wide.size > 1000:
+        raise Fatal(f"no type of PostgreSQL for {wide}")
+    return f"numeric({wide.size},{wide.scale})"

@@ -1,0 +1,184 @@
+"""Rows in Arrow: the newest of each key, and whole columns turned into the text that databases load.
+
+Nothing here loops over rows in Python: a chunk of rows becomes one buffer by a handful of calls per column.
+"""
+from __future__ import annotations
+
+import binascii
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+#: Columns that say where a row stood in Kafka, beside those that are written.
+TOPIC, PARTITION, OFFSET = "kafka_topic_", "kafka_partition_", "kafka_offset_"
+POSITION: Final = (TOPIC, PARTITION, OFFSET)
+_COPY_ESCAPES: Final = (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"))
+_LITERAL_ESCAPES: Final = (("\\", "\\\\"), ("'", "\\'"), ("\0", "\\0"))
+
+
+def newest(rows: pa.Table, keys: Sequence[str], version: str = "ums_id_") -> pa.Table:
+    """One row per key, the one with the largest version, sorted by key (so that all writers lock in one order). Pure.
+
+    Of rows with the same key and version the one that stood first in Kafka is kept: it is also the one that a database keeps
+    which has it already, so that it does not matter how rows are cut into batches.
+    """
+    if rows.num_rows < 2:
+        return rows
+    rows = rows.combine_chunks()
+    order = [*((key, "ascending") for key in keys), (version, "descending")]
+    ordered = rows.take(pc.sort_indices(rows, sort_keys=order))
+    differs = _changes(ordered, keys)
+    ties = ~(differs | _changes(ordered, [version]))
+    if ties.any():
+        order += [(name, "ascending") for name in POSITION]
+        ordered = rows.take(pc.sort_indices(rows, sort_keys=order))
+    if differs.all():
+        return ordered
+    return ordered.filter(pa.array(np.concatenate(([True], differs))))
+
+
+def _changes(rows: pa.Table, columns: Sequence[str]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """For each row but the first, whether it differs from the one before it in any of the columns."""
+    result = np.zeros(rows.num_rows - 1, dtype=np.bool_)
+    for name in columns:
+        column = rows.column(name).combine_chunks()
+        unequal = pc.not_equal(column[1:], column[:-1])
+        if unequal.null_count:
+            # Null equals null, and nothing else.
+            unequal = pc.if_else(pc.is_null(unequal), pc.xor(pc.is_null(column[1:]), pc.is_null(column[:-1])), unequal)
+        result |= unequal.to_numpy(zero_copy_only=False)
+    return result
+
+
+def at_offset_boundary(rows: pa.Table) -> int:
+    """How many leading rows can be committed: all but the last record's, of which more rows may follow. Pure.
+
+    Args:
+        rows: sorted by ``POSITION``.
+    """
+    if rows.num_rows < 2:
+        return 0
+    changes = np.flatnonzero(_changes(rows, POSITION))
+    return int(changes[-1]) + 1 if len(changes) else 0
+
+
+def hexadecimal(column: pa.Array) -> pa.Array:
+    """Bytes as hexadecimal digits, nulls kept. Pure."""
+    column = column.cast(pa.large_binary())
+    offsets = np.frombuffer(column.buffers()[1], dtype=np.int64)[column.offset: column.offset + len(column) + 1]
+    data = column.buffers()[2]
+    digits = b"" if data is None else binascii.hexlify(memoryview(data)[int(offsets[0]): int(offsets[-1])])
+    mask = None if not column.null_count else pc.is_null(column)
+    moved = pa.py_buffer(((offsets - offsets[0]) * 2).astype(np.int64).tobytes())
+    result = pa.Array.from_buffers(pa.large_string(), len(column), [None, moved, pa.py_buffer(digits)])
+    if mask is not None:
+        result = pc.if_else(mask, pa.scalar(None, pa.large_string()), result)
+    return result
+
+
+def _escaped(column: pa.Array, escapes: Sequence[tuple[str, str]]) -> pa.Array:
+    data = column.buffers()[2]
+    if data is None:
+        return column
+    seen = data.to_pybytes()
+    for character, replacement in escapes:
+        if character.encode() in seen:  # one pass of memchr instead of a new column, where there is nothing to escape
+            column = pc.replace_substring(column, pattern=character, replacement=replacement)
+    return column
+
+
+def _text(column: pa.Array, *, zone: bool) -> pa.Array:
+    """Values that need no escaping as text: numbers, booleans, dates and times."""
+    kind = column.type
+    if pa.types.is_timestamp(kind) and kind.tz is not None and not zone:
+        column = column.cast(pa.timestamp(kind.unit))  # the same instant, written in UTC
+    return column.cast(pa.large_string())
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
+
+
+def copy_buffer(rows: pa.Table, columns: Sequence[str]) -> pa.Buffer:
+    """The rows as PostgreSQL's COPY text format, one buffer. Pure.
+
+    Source: PostgreSQL's manual, COPY, "Text Format". Bytes are written as ``bytea``'s hex form.
+    """
+    texts: list[pa.Array] = []
+    for name in columns:
+        column = rows.column(name).combine_chunks()
+        if _is_text(column.type):
+            texts.append(_escaped(column.cast(pa.large_string()), _COPY_ESCAPES))
+        elif _is_bytes(column.type):
+            texts.append(pc.binary_join_element_wise(pa.scalar("\\\\x", pa.large_string()), hexadecimal(column),
+                                                     pa.scalar("", pa.large_string())))
+        else:
+            texts.append(_text(column, zone=True))
+    lines = _joined(texts, "\t", "\\N", "", "\n")
+    return _data(lines)
+
+
+def literal_rows(rows: pa.Table, columns: Sequence[str]) -> pa.Array:
+    """Each row as ``(value,value,...),`` with literals for MySQL's parser (backslash escapes on). Pure.
+
+    Numbers with fractions are quoted, because an unquoted one with an exponent would become a double on its way to a decimal.
+    """
+    texts: list[pa.Array] = []
+    for name in columns:
+        column = rows.column(name).combine_chunks()
+        kind = column.type
+        if pa.types.is_boolean(kind):
+            texts.append(column.cast(pa.int8()).cast(pa.large_string()))
+        elif pa.types.is_integer(kind):
+            texts.append(column.cast(pa.large_string()))
+        elif _is_bytes(kind):
+            texts.append(_quoted(hexadecimal(column), "x'"))
+        elif _is_text(kind):
+            texts.append(_quoted(_escaped(column.cast(pa.large_string()), _LITERAL_ESCAPES), "'"))
+        else:
+            texts.append(_quoted(_text(column, zone=False), "'"))
+    return _joined(texts, ",", "NULL", "(", "),")
+
+
+def statements(rows: pa.Array, limit: int) -> Iterator[bytes]:
+    """The rows of ``literal_rows`` as lists of at most about ``limit`` bytes (a row may be longer), without the last comma."""
+    if not len(rows):
+        return
+    offsets = np.frombuffer(rows.buffers()[1], dtype=np.int64)[rows.offset: rows.offset + len(rows) + 1]
+    data = memoryview(rows.buffers()[2])
+    first = 0
+    while first < len(rows):
+        last = int(np.searchsorted(offsets, offsets[first] + limit, side="right")) - 1
+        last = max(last, first + 1)
+        yield bytes(data[int(offsets[first]): int(offsets[last]) - 1])
+        first = last
+
+
+def _quoted(column: pa.Array, opening: str) -> pa.Array:
+    text = pa.large_string()
+    return pc.binary_join_element_wise(pa.scalar(opening, text), column, pa.scalar("'", text), pa.scalar("", text))
+
+
+def _joined(texts: Sequence[pa.Array], separator: str, null: str, opening: str, closing: str) -> pa.Array:
+    text = pa.large_string()
+    line = pc.binary_join_element_wise(*texts, pa.scalar(separator, text), null_handling="replace", null_replacement=null)
+    return pc.binary_join_element_wise(pa.scalar(opening, text), line, pa.scalar(closing, text), pa.scalar("", text))
+
+
+def _data(column: pa.Array) -> pa.Buffer:
+    """All values of a column without nulls, one after the other."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    offsets = np.frombuffer(column.buffers()[1], dtype=np.int64)
+    begin, end = int(offsets[column.offset]), int(offsets[column.offset + len(column)])
+    data = column.buffers()[2]
+    return pa.py_buffer(b"") if data is None else data.slice(begin, end - begin)

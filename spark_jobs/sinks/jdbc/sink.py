@@ -1,0 +1,241 @@
+"""The JDBC sink: tables that follow the source's, in PostgreSQL, MariaDB and others by dialect."""
+from __future__ import annotations
+
+import contextlib
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from connectors.errors import Fatal, Retriable
+from spark_jobs.contract import Sink
+from spark_jobs.sinks.jdbc import plan as plans
+from spark_jobs.sinks.jdbc.config import CONFIG_DEF, INSERT, SPLIT, complaints, settings
+from spark_jobs.sinks.jdbc.dialects import dialect
+from spark_jobs.sinks.jdbc.model import Fault
+from spark_jobs.sinks.jdbc.rows import POSITION
+from spark_jobs.sinks.jdbc.tables import Columns, Tables
+from spark_jobs.sinks.jdbc.task import OUTCOME_DDL, TaskWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame
+
+    from connectors.options import Config, ConfigDef
+    from spark_jobs.contract import Batch, JobContext, TableChanges
+    from spark_jobs.dead_letters import DeadLetters
+    from spark_jobs.sinks.jdbc.config import Settings
+    from spark_jobs.sinks.jdbc.model import Connection, Dialect, Plan
+
+_NESTED: Final = ("array", "map", "struct", "variant")
+#: Types that Arrow and the dialects know as they are; others go as text.
+_PLAIN: Final = ("byte", "short", "integer", "long", "float", "double", "decimal", "boolean", "string", "varchar", "char",
+                 "binary", "date", "timestamp", "timestamp_ntz")
+_EXPIRE_EVERY_S: Final = 60.0
+
+
+@dataclass(slots=True)
+class Totals:
+    """What a batch did, over all its tables and tasks; see ``task.Outcome``."""
+
+    rows: int = 0
+    loaded: int = 0
+    skipped: int = 0
+    bad: int = 0
+    retries: int = 0
+
+
+class JdbcSink(Sink):
+    """Writes tables: upsert by ``ums_id_``, insert only, or split; see docs/jobs/jdbc.md."""
+
+    config_def: ClassVar[ConfigDef] = CONFIG_DEF
+    guarantees: ClassVar[tuple[str, ...]] = ("exactly-once", "at-least-once", "none")
+
+    def __init__(self, context: JobContext) -> None:
+        super().__init__(context)
+        self._settings: Settings = settings(context.config)
+        self._dialect: Dialect = dialect(self._settings.login.address.dialect)
+        self._tables = Tables(self._settings, self._dialect, context.name)
+        self._expired_at = time.monotonic()
+
+    @classmethod
+    def validate(cls, config: Config) -> list[str]:
+        """Options that don't go together."""
+        return complaints(config)
+
+    @classmethod
+    def plan(cls, config: Config) -> list[str]:
+        """Where it writes, and how."""
+        chosen = settings(config)
+        lines = [f"jdbc: {chosen.login.text}, mode {chosen.mode}, deletes {chosen.delete_mode}, table {chosen.table}"
+                 + (f" in schema {chosen.schema}" if chosen.schema else "") + f", {chosen.connections} connections per table"]
+        return lines + [f"jdbc: {each}" for each in cls.check(config)]
+
+    @classmethod
+    def check(cls, config: Config) -> list[str]:
+        """Whether the database can be reached and lets the login do what the sink needs. Blocks, at most for a timeout."""
+        chosen = settings(config)
+        kind = dialect(chosen.login.address.dialect)
+        try:
+            with contextlib.closing(kind.connect(chosen.login)) as connection:
+                schema = "" if "${" in chosen.schema else chosen.schema
+                return [f"sink.jdbc.user: {each}" for each in kind.rights(connection, schema, create=chosen.auto_create)]
+        except Exception as error:
+            fault = kind.classify(error)
+            if fault is None:
+                if isinstance(error, OSError):
+                    return [f"sink.jdbc.ssl.root.cert: {chosen.login.text}: {error}"]
+                raise
+            return [_login_problem(chosen, error)]
+
+    def write(self, batch: Batch) -> int:
+        """Write a batch; see ``contract.Sink.write``. Returns rows written after reduction to the newest per key."""
+        tables = list(batch.changes())
+        prepared = self._prepared(tables)
+        letters = self._letters()
+        totals = Totals()
+        parallel = min(self._settings.parallel_tables, len(prepared))
+        if parallel <= 1:
+            for changes, plan, names in prepared:
+                self._add(totals, self._table(changes, plan, names, letters))
+        else:
+            with ThreadPoolExecutor(parallel) as pool:
+                for done in pool.map(lambda each: self._table(each[0], each[1], each[2], letters), prepared):
+                    self._add(totals, done)
+        metrics = self.context.metrics
+        for name in ("rows", "loaded", "skipped", "bad", "retries"):
+            key = f"jdbc_{name}_total"
+            metrics[key] = metrics.get(key, 0.0) + getattr(totals, name)
+        if totals.skipped:
+            self.context.log.info("batch %d: %d rows were committed before and are skipped", batch.id, totals.skipped)
+        return totals.loaded
+
+    def idle(self) -> None:
+        """Forget old deletes, now and then."""
+        if time.monotonic() - self._expired_at < _EXPIRE_EVERY_S:
+            return
+        self._expired_at = time.monotonic()
+        with self._driver_connection() as connection:
+            removed = self._tables.expire(connection)
+        if removed:
+            self.context.log.info("%d remembered deletes are older than the retention and are forgotten", removed)
+
+    @contextlib.contextmanager
+    def _driver_connection(self) -> Iterator[Connection]:
+        """A connection of the driver, for as long as it is needed (one that is kept breaks unseen); errors become ours."""
+        try:
+            with contextlib.closing(self._dialect.connect(self._settings.login)) as connection:
+                yield connection
+                connection.commit()
+        except Exception as error:
+            fault = self._dialect.classify(error)
+            if fault is None:
+                raise
+            text = f"{self._settings.login.text}: {' '.join(str(error).split())}"
+            if fault is Fault.RETRY:
+                raise Retriable(text) from error
+            raise Fatal(text) from error
+
+    def _prepared(self, tables: Sequence[TableChanges]) -> list[tuple[TableChanges, Plan, Columns]]:
+        """How each table is written; asks the database only about schemas that were not there before."""
+        with contextlib.ExitStack() as stack:
+            connection: Connection = None
+            found: list[tuple[TableChanges, Plan, Columns]] = []
+            for changes in tables:
+                known = self._tables.known(changes.schema)
+                if known is None:
+                    connection = connection or stack.enter_context(self._driver_connection())
+                    plan, names, run = self._tables.plan(changes.schema, connection)
+                    for statement in run:
+                        self.context.log.info("%s", statement)
+                    known = plan, names
+                found.append((changes, *known))
+            return found
+
+    def _letters(self) -> DeadLetters | None:
+        if self.context.config.get("errors.tolerance") != "all":
+            return None
+        from spark_jobs.dead_letters import DeadLetters
+
+        return DeadLetters.of(self.context)
+
+    def _table(self, changes: TableChanges, plan: Plan, names: Columns, letters: DeadLetters | None) -> Totals:
+        frame = self._spread(projected(changes, names, self._settings), plan)
+        reports = frame.mapInArrow(TaskWriter(plan, letters), OUTCOME_DDL).collect()
+        failed = [row for row in reports if row["error"]]
+        if failed:
+            # The table may have been changed or dropped by somebody: look again at the next try.
+            self._tables.forget()
+            fatal = [row for row in failed if not row["passing"]]
+            text = (fatal or failed)[0]["error"]
+            raise Fatal(text) if fatal else Retriable(text)
+        return Totals(*(sum(row[name] for row in reports) for name in ("rows", "loaded", "skipped", "bad", "retries")))
+
+    def _spread(self, frame: DataFrame, plan: Plan) -> DataFrame:
+        """The rows in as many parts as there are connections."""
+        chosen, count = self._settings, self._settings.connections
+        if chosen.mode == INSERT:
+            if not plan.commits:
+                return frame.coalesce(count)
+            # One task per Kafka partition, in order: its positions are one number. Kafka's own parts may be cut smaller.
+            return frame.repartition(count, "kafka_topic_", "kafka_partition_").sortWithinPartitions(*POSITION)
+        if chosen.repartition == "always" or (chosen.repartition == "auto" and _parts(frame) < count):
+            return frame.repartition(count, *(f"c{plan.columns.index(key)}" for key in plan.keys))
+        return frame.coalesce(count)
+
+    @staticmethod
+    def _add(totals: Totals, done: Totals) -> None:
+        totals.rows += done.rows
+        totals.loaded += done.loaded
+        totals.skipped += done.skipped
+        totals.bad += done.bad
+        totals.retries += done.retries
+
+
+def projected(changes: TableChanges, names: Columns, chosen: Settings) -> DataFrame:
+    """The rows as they are loaded: the source's columns as c0, c1 ..., nested ones as JSON, then the system's columns."""
+    from pyspark.sql import functions
+
+    frame = changes.frame
+    if chosen.mode != INSERT:
+        frame = frame.where(functions.col("ums_op_") != "b")  # the image before an update is history only
+    kinds = {column.name: column.type.typeName() for column in changes.schema.columns}
+    selected: list[SparkColumn] = []
+    for number, (source, _) in enumerate(names.pairs):
+        column = functions.col(_tick(source))
+        if kinds[source] in _NESTED:
+            column = functions.to_json(column, {"ignoreNullFields": "false"})
+        elif kinds[source] not in _PLAIN:
+            column = column.cast("string")
+        selected.append(column.alias(f"c{number}"))  # mapInArrow takes a point in a name for a path
+    version = functions.col("ums_id_" if chosen.position == "ums_id" else "kafka_offset_").alias("ums_id_")
+    selected += [version, functions.col("ums_ts_"), functions.col("ums_op_")]
+    system = (*plans.table_system(chosen), *(plans.SPLIT_SYSTEM if chosen.mode == SPLIT else ()))
+    if "ums_uid_" in system:
+        selected.append(functions.col("ums_uid_"))
+    if "ums_active_" in system:
+        selected.append(functions.when(functions.col("ums_op_") == "d", 0).otherwise(1).cast("tinyint").alias("ums_active_"))
+    return frame.select(*selected, *(functions.col(name) for name in POSITION))
+
+
+def _parts(frame: DataFrame) -> int:
+    return int(frame._jdf.queryExecution().toRdd().getNumPartitions())  # noqa: SLF001 - plans, but runs nothing
+
+
+def _tick(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _login_problem(chosen: Settings, error: Exception) -> str:
+    text = " ".join(str(error).split())
+    lowered = text.lower()
+    name = "sink.jdbc.url"
+    if "password" in lowered or "access denied" in lowered or "authentication" in lowered or "role" in lowered:
+        name = "sink.jdbc.user"
+    elif "ssl" in lowered or "tls" in lowered or "certificate" in lowered:
+        name = "sink.jdbc.ssl.mode"
+    return f"{name}: {chosen.login.text} can't be used: {text}"
+
+

@@ -1,0 +1,273 @@
+"""What a Spark task does with its rows: cut into transactions, reduce, load, merge, commit; again after a passing fault.
+
+Runs in Spark's Python workers. A fault of the database is not raised but reported in the one row that a task gives back
+(``OUTCOME``), so that the driver can tell a passing one from one that a person has to mend, with its text.
+"""
+# ruff: noqa: S608 - names in the statements are quoted by the dialect, values are parameters or escaped
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connectors.errors import Fatal, Retriable
+from spark_jobs.sinks.jdbc.dialects import dialect
+from spark_jobs.sinks.jdbc.model import Fault
+from spark_jobs.sinks.jdbc.rows import OFFSET, PARTITION, TOPIC, at_offset_boundary, newest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from spark_jobs.dead_letters import DeadLetters
+    from spark_jobs.sinks.jdbc.model import Connection, Dialect, Plan
+
+#: Columns of a task's report, as Spark's schema text and as Arrow's.
+OUTCOME_DDL: Final = "rows long, loaded long, skipped long, bad long, retries long, error string, passing boolean"
+OUTCOME: Final = pa.schema([("rows", pa.int64()), ("loaded", pa.int64()), ("skipped", pa.int64()), ("bad", pa.int64()),
+                            ("retries", pa.int64()), ("error", pa.string()), ("passing", pa.bool_())])
+_LONGEST_PAUSE_S: Final = 10.0
+_VALUE_SHOWN: Final = 200
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a task did: rows it was given, rows loaded (after reduction), rows committed before, bad rows put aside."""
+
+    rows: int = 0
+    loaded: int = 0
+    skipped: int = 0
+    bad: int = 0
+    retries: int = 0
+    error: str | None = None
+    passing: bool = False
+
+    def batch(self) -> pa.RecordBatch:
+        """As Arrow."""
+        return pa.RecordBatch.from_pylist([{name: getattr(self, name) for name in OUTCOME.names}], schema=OUTCOME)
+
+
+class _Bad(Exception):
+    """A single row that the database refuses."""
+
+    def __init__(self, row: pa.Table, cause: BaseException) -> None:
+        super().__init__(str(cause))
+        self.row = row
+        self.cause = cause
+
+
+class _Collision(Exception):
+    """Another transaction has made the same line of the table of positions: to be tried again."""
+
+
+@dataclass(slots=True)
+class TaskWriter:
+    """The function of ``mapInArrow``; picklable. ``letters``: where bad rows go; None stops the job at the first."""
+
+    plan: Plan
+    letters: DeadLetters | None = None
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write all rows of the task."""
+        writer = _Writer(self.plan, dialect(self.plan.login.address.dialect), self.letters)
+        try:
+            writer.run(batches)
+        finally:
+            writer.close()
+        yield writer.outcome.batch()
+
+
+@dataclass(slots=True)
+class _Writer:
+    plan: Plan
+    dialect: Dialect
+    letters: DeadLetters | None
+    outcome: Outcome = field(default_factory=Outcome)
+    _connection: Connection | None = None
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> None:
+        """Write all rows. A fault of the database ends it and is in the outcome; those of the source are raised."""
+        for chunk in self._chunks(batches):
+            try:
+                self._transaction(chunk)
+            except Retriable as error:
+                self.outcome.error, self.outcome.passing = str(error), True
+                return
+            except Fatal as error:
+                self.outcome.error = str(error)
+                return
+
+    def close(self) -> None:
+        """Let the connection go."""
+        if self._connection is not None:
+            with contextlib.suppress(Exception):
+                self._connection.close()
+            self._connection = None
+
+    def _chunks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+        """The rows in pieces of one transaction each; with positions kept, the rows of a record are never cut apart."""
+        held: list[pa.RecordBatch] = []
+        rows = size = 0
+        own = self.plan.columns[:self.plan.own]
+        for given in batches:
+            batch = given.rename_columns([*own, *given.schema.names[len(own):]])
+            for start in range(0, batch.num_rows, self.plan.batch_rows):
+                piece = batch.slice(start, self.plan.batch_rows)
+                held.append(piece)
+                rows += piece.num_rows
+                size += piece.nbytes
+                self.outcome.rows += piece.num_rows
+                if rows < self.plan.batch_rows and size < self.plan.batch_bytes:
+                    continue
+                table = pa.Table.from_batches(held)
+                cut = at_offset_boundary(table) if self.plan.commits else table.num_rows
+                if cut:
+                    yield table.slice(0, cut)
+                rest = table.slice(cut)
+                held, rows, size = rest.to_batches(), rest.num_rows, rest.nbytes
+        if rows:
+            yield pa.Table.from_batches(held)
+
+    def _transaction(self, chunk: pa.Table) -> None:
+        rows = newest(chunk, self.plan.keys) if self.plan.keys else chunk
+        pause = self.plan.backoff_ms / 1000
+        for attempt in range(self.plan.retries + 1):
+            try:
+                connection = self._connected()
+                loaded, skipped, bad = self._write(connection, rows)
+                # Bad rows are put aside before the commit: a crash in between puts them aside twice, never not at all.
+                self._put_aside(bad)
+                connection.commit()
+            except Exception as error:
+                fault = Fault.RETRY if isinstance(error, _Collision) else self.dialect.classify(error)
+                if fault is None:
+                    raise
+                if fault is not Fault.RETRY:
+                    raise Fatal(f"{self._table()} can't be written: {_text(error)}") from error
+                self.close()  # whatever was begun is rolled back by the server
+                self.outcome.retries += 1
+                if attempt == self.plan.retries:
+                    raise Retriable(f"{self._table()} could not be written {attempt + 1} times: {_text(error)}") from error
+                time.sleep(pause * (0.5 + random.random()))  # noqa: S311 - spreads out writers that met
+                pause = min(pause * 2, _LONGEST_PAUSE_S)
+            else:
+                self.outcome.loaded += loaded
+                self.outcome.skipped += skipped
+                self.outcome.bad += len(bad)
+                return
+
+    def _connected(self) -> Connection:
+        if self._connection is None:
+            self._connection = self.dialect.connect(self.plan.login)
+            for statement in self.plan.setup:
+                self._execute(self._connection, statement)
+            self._connection.commit()
+        return self._connection
+
+    def _table(self) -> str:
+        return f"table {self.plan.target} ({self.plan.login.text})"
+
+    @staticmethod
+    def _execute(connection: Connection, statement: str, arguments: tuple[Any, ...] | None = None) -> list[tuple[Any, ...]]:
+        with connection.cursor() as cursor:
+            cursor.execute(statement, arguments)
+            return list(cursor.fetchall()) if cursor.description else []
+
+    def _write(self, connection: Connection, rows: pa.Table) -> tuple[int, int, list[_Bad]]:
+        """Load one transaction's rows; rows loaded, rows that were there already, bad ones."""
+        given = rows.num_rows
+        if self.plan.commits:
+            rows = self._not_committed(connection, rows)
+        bad: list[_Bad] = []
+        if rows.num_rows:
+            self._load(connection, rows, bad)
+        if bad and self.letters is None:
+            raise Fatal(self._complaint(bad[0]))
+        return rows.num_rows - len(bad), given - rows.num_rows, bad
+
+    def _load(self, connection: Connection, rows: pa.Table, bad: list[_Bad]) -> None:
+        """Load and merge; where the database refuses a value, find the row by halves."""
+        self._execute(connection, "SAVEPOINT rows_")
+        try:
+            if self.plan.clear:
+                self._execute(connection, self.plan.clear)
+            self.dialect.load(connection, self.plan.into, rows, self.plan.columns)
+            deletes = self.plan.steps and bool(pc.any(pc.equal(rows.column("ums_op_"), "d")).as_py())
+            for step in self.plan.steps:
+                if deletes or not step.deletes:
+                    self._execute(connection, step.sql)
+        except Exception as error:
+            if self.dialect.classify(error) is not Fault.DATA:
+                raise
+            self._execute(connection, "ROLLBACK TO SAVEPOINT rows_")
+            if rows.num_rows == 1:
+                bad.append(_Bad(rows, error))
+                return
+            half = rows.num_rows // 2
+            self._load(connection, rows.slice(0, half), bad)
+            if bad and self.letters is None:
+                return  # the job stops; the rest will be seen when the first is mended
+            self._load(connection, rows.slice(half), bad)
+        else:
+            self._execute(connection, "RELEASE SAVEPOINT rows_")
+
+    def _not_committed(self, connection: Connection, rows: pa.Table) -> pa.Table:
+        """Rows at or after the positions of the table of positions, which is locked and moved on in this transaction."""
+        ends = rows.group_by([TOPIC, PARTITION], use_threads=False).aggregate([(OFFSET, "max")]).to_pylist()
+        quote, commits = self.dialect.quote, self.plan.commits
+        place = (f"{quote('job_')} = %s AND {quote('table_')} = %s AND {quote('kafka_topic_')} = %s "
+                 f"AND {quote('kafka_partition_')} = %s")
+        for end in sorted(ends, key=lambda each: (each[TOPIC], each[PARTITION])):
+            where = (self.plan.job, self.plan.target, end[TOPIC], end[PARTITION])
+            found = self._execute(connection, f"SELECT {quote('next_offset_')} FROM {commits} WHERE {place} FOR UPDATE", where)
+            if not found:
+                try:
+                    self._execute(connection, f"INSERT INTO {commits} ({', '.join(map(quote, _COMMIT))}) "
+                                              "VALUES (%s, %s, %s, %s, 0)", where)
+                except Exception as error:
+                    if self.dialect.classify(error) is Fault.DATA:  # a duplicate: another writer found nothing, too
+                        raise _Collision("another writer writes the same positions") from error
+                    raise
+                found = [(0,)]
+            done = int(found[0][0])
+            after = int(end[f"{OFFSET}_max"]) + 1
+            if done > 0:
+                here = pc.and_(pc.equal(rows.column(TOPIC), end[TOPIC]), pc.equal(rows.column(PARTITION), end[PARTITION]))
+                rows = rows.filter(pc.invert(pc.and_(here, pc.less(rows.column(OFFSET), done))))
+            if after > done:
+                self._execute(connection, f"UPDATE {commits} SET {quote('next_offset_')} = %s, {quote('written_at_')} = "
+                                          f"CURRENT_TIMESTAMP WHERE {place}", (after, *where))
+        return rows
+
+    def _put_aside(self, bad: list[_Bad]) -> None:
+        if not bad or self.letters is None:
+            return
+        with self.letters:
+            for each in bad:
+                (row,) = each.row.to_pylist()
+                self.letters.report(row[TOPIC], row[PARTITION], row[OFFSET], None, repr(_own(row)).encode(),
+                                    Fatal(self._complaint(each)), stage="TASK_PUT")
+
+    def _complaint(self, bad: _Bad) -> str:
+        (row,) = bad.row.to_pylist()
+        key = ", ".join(f"{name}={row[name]!r}"[:_VALUE_SHOWN] for name in self.plan.keys)
+        where = f"{row[TOPIC]}-{row[PARTITION]} offset {row[OFFSET]}{' with ' + key if key else ''}"
+        return (f"{self._table()} refuses the row of {where}: {_text(bad.cause)}. Change the column so that it can hold the "
+                "value, or set errors.tolerance=all to put such rows aside")
+
+
+_COMMIT: Final = ("job_", "table_", "kafka_topic_", "kafka_partition_", "next_offset_")
+
+
+def _own(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in (TOPIC, PARTITION, OFFSET)}
+
+
+def _text(error: BaseException) -> str:
+    """An error in one line, without the values of the row (PostgreSQL's CONTEXT and DETAIL show them)."""
+    text = str(error).strip().partition("\nCONTEXT")[0].partition("\nDETAIL")[0]
+    return " ".join(text.split())

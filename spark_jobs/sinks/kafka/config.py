@@ -1,0 +1,197 @@
+"""Options of the Kafka sink."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, at_least, between, invalid, one_of
+
+if TYPE_CHECKING:
+    from connectors.options import Config
+
+_S, _B, _I, _LIST = ConfigType.STRING, ConfigType.BOOLEAN, ConfigType.INT, ConfigType.LIST
+_TO: Final = "Kafka: where to"
+_WHAT: Final = "Kafka: what"
+_HOW: Final = "Kafka: how"
+#: Properties of the producers, as the job's ``kafka.*`` are; they win over these.
+PRODUCER: Final = "sink.kafka.producer."
+#: Configurations of topics that the sink makes.
+TOPIC_CONFIG: Final = "sink.kafka.topic.config."
+#: Bytes in names of topics that Kafka does not take.
+_BAD: Final = re.compile(r"[^A-Za-z0-9._-]")
+_PLACEHOLDER: Final = re.compile(r"\$\{([^}]*)\}")
+_LONGEST: Final = 249
+
+
+def _template(name: str, value: Any) -> str | None:
+    if value is None:
+        return None
+    unknown = [each for each in _PLACEHOLDER.findall(value) if each not in {"topic", "namespace"}]
+    if unknown:
+        return invalid(name, value, f"${{{unknown[0]}}} is no placeholder; there are ${{topic}} and ${{namespace}}")
+    if not value or _BAD.search(_PLACEHOLDER.sub("", value)):
+        return invalid(name, value, "a topic's name has letters, digits, '.', '_' and '-'")
+    return None
+
+
+KEYS: Final = (
+    ConfigKey(
+        name="sink.kafka.topic",
+        type=_S,
+        importance=Importance.HIGH,
+        group=_TO,
+        validator=_template,
+        example="${topic}.copy",
+        doc="The topic to write to. `${topic}` stands for the record's topic and `${namespace}` for its table "
+        "(`sink.kafka.content=rows` only); characters that a topic can't have become `_`.",
+    ),
+    ConfigKey(
+        name="sink.kafka.topic.create",
+        type=_B,
+        default=True,
+        group=_TO,
+        doc="Make a topic that is not there. With false its absence is an error.",
+    ),
+    ConfigKey(
+        name="sink.kafka.topic.partitions",
+        type=_I,
+        default=-1,
+        group=_TO,
+        validator=at_least(-1),
+        doc="Partitions of topics that are made; -1: as many as the topic has that the records come from.",
+    ),
+    ConfigKey(
+        name="sink.kafka.topic.replication.factor",
+        type=_I,
+        default=-1,
+        group=_TO,
+        validator=at_least(-1),
+        doc="Replicas of topics that are made; -1: the broker's default. Other properties of these topics: "
+        "`sink.kafka.topic.config.*` (`sink.kafka.topic.config.cleanup.policy` ...).",
+    ),
+    ConfigKey(
+        name="sink.kafka.content",
+        type=_S,
+        default="records",
+        group=_WHAT,
+        validator=one_of("records", "rows"),
+        doc="`records` passes keys and values on as they are, byte by byte, also tombstones; `rows` writes a JSON "
+        "object per change, "
+        "with the table's columns and the `ums_*` columns, after the source's format was decoded.",
+    ),
+    ConfigKey(
+        name="sink.kafka.key",
+        type=_S,
+        default="as-is",
+        group=_WHAT,
+        validator=one_of("as-is", "columns", "none"),
+        doc="The key: `as-is` (of `rows`: the primary key as a JSON object), `columns` (`rows` only: those in "
+        "`sink.kafka.key.columns`, as a JSON object), or `none`.",
+    ),
+    ConfigKey(
+        name="sink.kafka.key.columns",
+        type=_LIST,
+        default=None,
+        group=_WHAT,
+        example="customer_id",
+        doc="Columns for `sink.kafka.key=columns`.",
+    ),
+    ConfigKey(
+        name="sink.kafka.timestamps",
+        type=_B,
+        default=True,
+        group=_WHAT,
+        doc="Keep the records' timestamps; with false Kafka's clock gives new ones.",
+    ),
+    ConfigKey(name="sink.kafka.headers", type=_B, default=True, group=_WHAT, doc="Keep the records' headers (`records` only)."),
+    ConfigKey(
+        name="sink.kafka.partitioner",
+        type=_S,
+        default="source",
+        group=_HOW,
+        validator=one_of("source", "key", "round-robin"),
+        doc="The partition to write to: `source` (the same number: order is kept; the target needs at least as many "
+        "partitions), "
+        "`key` (by the key's hash as Java's producer does; keyless records are spread by their offset), or "
+        "`round-robin` (by "
+        "offset).",
+    ),
+    ConfigKey(
+        name="sink.kafka.acks",
+        type=_S,
+        default="1",
+        group=_HOW,
+        validator=one_of("0", "1", "all"),
+        importance=Importance.LOW,
+        doc="Who must have a record with `guarantee=none`; the other guarantees always ask for all replicas.",
+    ),
+    ConfigKey(
+        name="sink.kafka.transaction.timeout.ms",
+        type=_I,
+        default=300_000,
+        unit="ms",
+        group=_HOW,
+        importance=Importance.LOW,
+        validator=between(1000, 900_000),
+        doc="With exactly-once: how long one batch of a partition may take to be written; also how long readers of "
+        "committed records "
+        "may have to wait behind a job that died and is not started again. Not above the broker's "
+        "transaction.max.timeout.ms.",
+    ),
+)
+CONFIG: Final = ConfigDef(KEYS)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a task needs to write; picklable. Holds credentials in ``client``: never to be printed.
+
+    Attributes:
+        job: the job's name.
+        client: confluent-kafka's configuration of its clients.
+        guarantee: exactly-once, at-least-once or none.
+        stream: what is written by this pass: empty for raw records, else the table.
+        group: the group that keeps the positions of what was written.
+        markers: the compacted topic that keeps them too.
+        topic_ids: ids of the source topics: a topic that is made again begins anew.
+        topics: target topic by source topic, with its number of partitions.
+        partitioner: source, key or round-robin.
+        keyless: whether keys are left out.
+        timestamps: whether they are kept.
+        acks: for ``none``.
+        transaction_timeout_ms: of transactions.
+    """
+
+    job: str
+    client: dict[str, Any] = field(repr=False)
+    guarantee: str
+    stream: str
+    group: str
+    markers: str
+    topic_ids: dict[str, str]
+    topics: dict[str, tuple[str, int]]
+    partitioner: str
+    keyless: bool
+    timestamps: bool
+    acks: str
+    transaction_timeout_ms: int
+
+    def transactional_id(self, topic: str, partition: int) -> str:
+        """Of the producer that writes what comes from a partition."""
+        return "-".join(part for part in (self.job, self.stream, topic, str(partition)) if part)
+
+
+def target_topic(template: str, topic: str, namespace: str) -> str:
+    """The topic that ``template`` names."""
+
+    def fill(found: re.Match[str]) -> str:
+        return _BAD.sub("_", topic if found.group(1) == "topic" else namespace)
+
+    return _PLACEHOLDER.sub(fill, template)[:_LONGEST]
+
+
+def group_of(config: Config) -> str:
+    """The group of positions: not the job's own, whose offsets are for the eyes of tools and may be reset by them."""
+    return f"{config.get('kafka.group.id') or 'millrace-' + str(config['name'])}-written"

@@ -1,0 +1,288 @@
+"""``sink.type=kafka``: copies records, or writes changed rows as JSON, into Kafka topics."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from connectors.errors import Fatal, Retriable
+from spark_jobs import clients
+from spark_jobs.causes import cause_of
+from spark_jobs.contract import Batch, Sink, TableChanges
+from spark_jobs.metrics import JobMetric
+from spark_jobs.sinks.kafka.config import CONFIG, PRODUCER, TOPIC_CONFIG, Settings, group_of, target_topic
+from spark_jobs.sinks.kafka.writer import no_points, write_all
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from connectors.options import Config, ConfigDef
+
+_TIMEOUT_S: Final = 30.0
+#: A group without members forgets positions (a week by default): they are renewed so often.
+_RENEW_S: Final = 3600.0
+_CRASH: Final = "Python worker exited unexpectedly"
+_RESULT: Final = "topic string, partition int, written long, skipped long"
+
+
+class KafkaSink(Sink):
+    """See docs/jobs/kafka.md."""
+
+    config_def: ClassVar[ConfigDef] = CONFIG
+    guarantees: ClassVar[tuple[str, ...]] = ("exactly-once", "at-least-once", "none")
+    pass_through: ClassVar[tuple[str, ...]] = (PRODUCER, TOPIC_CONFIG)
+
+    metrics: ClassVar[tuple[JobMetric, ...]] = (
+        JobMetric("kafka_sink_skipped_total", "counter", "records", "Records left out: written before a crash."),
+    )
+
+    #: Called in tasks at points of a transaction; only tests set it.
+    points: Callable[[str], None] = staticmethod(no_points)
+
+    @classmethod
+    def validate(cls, config: Config) -> list[str]:
+        """Complaints about options that don't go together."""
+        problems = []
+        rows = config["sink.kafka.content"] == "rows"
+        template = str(config["sink.kafka.topic"])
+        if "${namespace}" in template and not rows:
+            problems.append(
+                "sink.kafka.topic: ${namespace} needs sink.kafka.content=rows: records are passed on without a look at them"
+            )
+        if config["sink.kafka.key"] == "columns" and not (rows and config["sink.kafka.key.columns"]):
+            problems.append("sink.kafka.key: columns needs sink.kafka.content=rows and sink.kafka.key.columns")
+        if config.get("source.min.partitions") and config.get("guarantee") in {None, "exactly-once"}:
+            problems.append(
+                "guarantee: exactly-once can't be had with source.min.partitions: one partition would be written "
+                "by several tasks"
+            )
+        other = config.prefixed(PRODUCER).get("bootstrap.servers", config["kafka.bootstrap.servers"])
+        if other != config["kafka.bootstrap.servers"] and config.get("guarantee") in {None, "exactly-once"}:
+            problems.append(
+                "guarantee: exactly-once can't be had into another cluster, where positions of this one's topics can't "
+                "be kept; set "
+                "at-least-once"
+            )
+        topics = config.get("source.topics") or []
+        if not rows and any(target_topic(template, topic, "") in topics for topic in topics):
+            problems.append("sink.kafka.topic: the job would read what it writes; name another topic")
+        return problems
+
+    @classmethod
+    def plan(cls, config: Config) -> list[str]:
+        """What it would write where."""
+        template = str(config["sink.kafka.topic"])
+        if config["sink.kafka.content"] == "rows" or not config.get("source.topics"):
+            return [f"writes {config['sink.kafka.content']} to topic {template}"]
+        return [f"copies topic {topic} to {target_topic(template, topic, '')}" for topic in config["source.topics"]]
+
+    def open(self) -> None:
+        """Ask Kafka for what is there; makes the topic of markers."""
+        config = self.context.config
+        self._guarantee = str(config.get("guarantee") or self.guarantees[0])
+        self._client = clients.confluent(config) | dict(config.prefixed(PRODUCER).items())
+        self._group = group_of(config)
+        self._markers = f"{self._group}-markers"
+        self._targets: dict[str, int] = {}
+        self._sources: dict[str, tuple[str, int]] = {}
+        self._positions: dict[tuple[str, str, int], int] = {}
+        self._renewed = time.monotonic()
+        if self._guarantee == "exactly-once":
+            self._ensure(self._markers, 1, {"cleanup.policy": "compact"}, own=True)
+
+    def write(self, batch: Batch) -> int:
+        """Write one batch; see ``Sink.write``."""
+        if self.context.config["sink.kafka.content"] == "records":
+            columns = ["topic", "partition", "offset", "timestamp", "key", "value"]
+            if self.context.config["sink.kafka.headers"]:
+                columns.append("headers")
+            return self._write(batch, batch.raw.select(*columns), "", dict.fromkeys((topic for topic, _ in batch.ranges), ""))
+        return sum(self._write_table(batch, table) for table in batch.changes())
+
+    def _write_table(self, batch: Batch, table: TableChanges) -> int:
+        from pyspark.sql import functions as f
+
+        config = self.context.config
+        frame = table.frame
+        names = [column.name for column in table.schema.columns]
+        keys = (
+            config["sink.kafka.key.columns"]
+            if config["sink.kafka.key"] == "columns"
+            else [column.name for column in table.schema.key]
+        )
+        missing = [name for name in keys if name not in names]
+        if missing:
+            raise Fatal(
+                f"sink.kafka.key.columns: table {table.schema.namespace} has no column {', '.join(missing)}; it has "
+                f"{', '.join(names)}"
+            )
+        system = ["ums_id_", "ums_ts_", "ums_op_", "ums_uid_"]
+        options = {"ignoreNullFields": "false"}
+        key = f.to_json(f.struct(*[f.col(_quoted(name)) for name in keys]), options) if keys else f.lit(None).cast("string")
+        rows = frame.select(
+            f.col("kafka_topic_").alias("topic"),
+            f.col("kafka_partition_").alias("partition"),
+            f.col("kafka_offset_").alias("offset"),
+            f.col("ums_ts_").alias("timestamp"),
+            key.cast("binary").alias("key"),
+            f.to_json(f.struct(*[f.col(_quoted(name)) for name in [*names, *system]]), options).cast("binary").alias("value"),
+        )
+        return self._write(batch, rows, table.schema.namespace, {topic: table.schema.namespace for topic, _ in batch.ranges})
+
+    def _write(self, batch: Batch, rows: DataFrame, stream: str, namespaces: Mapping[str, str]) -> int:
+        config = self.context.config
+        topics = {}
+        for topic, namespace in namespaces.items():
+            target = target_topic(str(config["sink.kafka.topic"]), topic, namespace)
+            topics[topic] = (target, self._target(target, topic))
+        settings = Settings(
+            self.context.name,
+            self._client,
+            self._guarantee,
+            stream,
+            f"{self._group}-{stream}" if stream else self._group,
+            self._markers,
+            {topic: self._sources[topic][0] for topic in topics},
+            topics,
+            str(config["sink.kafka.partitioner"]),
+            config["sink.kafka.key"] == "none",
+            config["sink.kafka.timestamps"],
+            str(config["sink.kafka.acks"]),
+            config["sink.kafka.transaction.timeout.ms"],
+        )
+        task = _writing(settings, dict(batch.ranges), self.points)
+        try:
+            found = rows.mapInArrow(task, _RESULT).collect()
+        except Exception as error:
+            if _CRASH in str(error):
+                raise Retriable(
+                    "Kafka sink: a Python worker of Spark died; the batch is written again. If it was killed for "
+                    "its memory, lower "
+                    "source.max.offsets.per.trigger or raise the machine's memory."
+                ) from error
+            raise cause_of(error) from error
+        for row in found:
+            self._positions[settings.group, row["topic"], row["partition"]] = batch.ranges[row["topic"], row["partition"]][1]
+        skipped = sum(row["skipped"] for row in found)
+        if skipped:
+            self.context.log.info(
+                "batch %d: %d records of %s were written before a crash and are left out",
+                batch.id,
+                skipped,
+                stream or "the batch",
+            )
+        self.context.metrics["kafka_sink_skipped_total"] = self.context.metrics.get("kafka_sink_skipped_total", 0.0) + skipped
+        return sum(int(row["written"]) for row in found)
+
+    def idle(self) -> None:
+        """Renew the positions in the group, so that they don't expire while a source is quiet."""
+        if self._guarantee != "exactly-once" or time.monotonic() - self._renewed < _RENEW_S:
+            return
+        self._renewed = time.monotonic()
+        self._renew()
+
+    def _renew(self) -> None:
+        from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+        groups: dict[str, list[Any]] = {}
+        for group, topic, partition in self._positions:
+            groups.setdefault(group, []).append(TopicPartition(topic, partition))
+        for group, partitions in groups.items():
+            consumer = Consumer(
+                {**self._client, "group.id": group, "enable.auto.commit": False, "isolation.level": "read_committed"}
+            )
+            try:
+                # Metadata goes along as it was: it says whose the position is.
+                there = [each for each in consumer.committed(partitions, _TIMEOUT_S) if each.offset >= 0]
+                if there:
+                    consumer.commit(offsets=there, asynchronous=False)
+            except KafkaException as error:
+                raise Retriable(f"Kafka sink: the positions of group {group} can't be renewed: {error}") from error
+            finally:
+                consumer.close()
+
+    # Topics.
+
+    def _target(self, target: str, topic: str) -> int:
+        """The number of the target's partitions; makes it if need be."""
+        config = self.context.config
+        if topic not in self._sources:
+            self._sources[topic] = self._describe(topic, source=True) or ("", 0)
+        partitions = self._sources[topic][1]
+        if target not in self._targets:
+            wanted = config["sink.kafka.topic.partitions"]
+            self._targets[target] = self._ensure(target, partitions if wanted < 1 else wanted, config.prefixed(TOPIC_CONFIG))
+        if config["sink.kafka.partitioner"] == "source" and self._targets[target] < partitions:
+            del self._targets[target]
+            raise Fatal(
+                f"Kafka sink: topic {target} has fewer partitions than {topic} ({partitions}), so partitions can't be "
+                f"kept. Give it as "
+                "many, or set sink.kafka.partitioner=key."
+            )
+        return self._targets[target]
+
+    def _ensure(self, name: str, partitions: int, properties: Mapping[str, str], *, own: bool = False) -> int:
+        from confluent_kafka import KafkaError, KafkaException
+        from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stub forgets one
+
+        found = self._describe(name)
+        if found is not None:
+            return found[1]
+        config = self.context.config
+        if not (own or config["sink.kafka.topic.create"]):
+            raise Fatal(f"Kafka sink: topic {name} is not there, and sink.kafka.topic.create=false. Make it.")
+        admin = AdminClient(self._client)
+        topic = NewTopic(name, partitions, config["sink.kafka.topic.replication.factor"], config=dict(properties))
+        try:
+            admin.create_topics([topic])[name].result(_TIMEOUT_S)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise (Retriable if error.args[0].retriable() else Fatal)(
+                    f"Kafka sink: topic {name} can't be made: {error.args[0].str()}. Make it, or correct sink.kafka.topic.*."
+                ) from error
+        deadline = time.monotonic() + _TIMEOUT_S
+        while (found := self._describe(name)) is None:
+            if time.monotonic() > deadline:
+                raise Retriable(f"Kafka sink: topic {name} was made, but no broker shows it")
+            time.sleep(0.1)
+        return found[1]
+
+    def _describe(self, name: str, *, source: bool = False) -> tuple[str, int] | None:
+        """Id and number of partitions of a topic, or None."""
+        from confluent_kafka import KafkaException, TopicCollection
+        from confluent_kafka.admin import AdminClient
+
+        admin = AdminClient(clients.confluent(self.context.config) if source else self._client)
+        try:
+            found = admin.describe_topics(TopicCollection([name]), request_timeout=_TIMEOUT_S)[name].result(_TIMEOUT_S)
+        except KafkaException as error:
+            if error.args[0].name() in {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"}:
+                return None
+            raise Retriable(f"Kafka sink: topic {name} can't be looked up: {error.args[0].str()}") from error
+        return str(found.topic_id), len(found.partitions)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _writing(
+    settings: Settings, ranges: dict[tuple[str, int], tuple[int, int]], points: Callable[[str], None]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        for written in write_all(batches, settings, ranges, points):
+            yield pa.RecordBatch.from_pydict(
+                {
+                    "topic": [written.topic],
+                    "partition": pa.array([written.partition], pa.int32()),
+                    "written": [written.written],
+                    "skipped": [written.skipped],
+                }
+            )
+
+    return run

@@ -1,0 +1,544 @@
+"""Writes the records of source partitions into Kafka, inside Spark's Python tasks.
+
+Exactly once: all that a batch has of one source partition is one transaction of the producer ``<job>-<topic>-<partition>``,
+and in it
+the position after it, as an offset of the sink's group (metadata: the producer's own token) and as a marker in a compacted
+topic. What
+Spark brings again after a crash lies below the position and is left out. The position is asked for by every task before it
+writes,
+under ``read_committed`` and after the producer's ``init_transactions``, which ends the transaction of whoever wrote before.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from connectors.errors import Fatal, Retriable
+from worker.converters.partitioner import partition as partition_of_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from spark_jobs.sinks.kafka.config import Settings
+
+_log = logging.getLogger(__name__)
+_TIMEOUT_S: Final = 60.0
+_POLL_EVERY: Final = 1000
+_PRODUCERS_KEPT: Final = 128
+#: Called at points of a transaction; tests stop the process there.
+Points = Callable[[str], None]
+
+
+def no_points(name: str) -> None:
+    """Does nothing."""
+    del name
+
+
+class Written(NamedTuple):
+    """What became of a partition's records in one task."""
+
+    topic: str
+    partition: int
+    written: int
+    skipped: int
+
+
+class _Owned:
+    """A producer and the token by which it recognizes its own last commit."""
+
+    def __init__(self, producer: Any) -> None:
+        self.producer = producer
+        self.token = secrets.token_hex(8)
+
+
+class Resident:
+    """What a Python worker keeps from task to task: producers and the consumers that ask for positions.
+
+    A transactional producer costs 60 ms and more to start; tasks have no other place that outlives them. Producers beyond a
+    bound are
+    given up, the longest unused first.
+    """
+
+    def __init__(self) -> None:
+        self._owned: OrderedDict[tuple[str, str], _Owned] = OrderedDict()
+        self._plain: dict[str, Any] = {}
+        self._consumers: dict[tuple[str, str], Any] = {}
+
+    def transactional(self, settings: Settings, transactional_id: str) -> _Owned | None:
+        """The kept producer, or None."""
+        found = self._owned.get((_address(settings), transactional_id))
+        if found is not None:
+            self._owned.move_to_end((_address(settings), transactional_id))
+        return found
+
+    def own(self, settings: Settings, transactional_id: str) -> _Owned:
+        """A new producer, initialized: earlier ones with this id can't commit any more. Blocks.
+
+        Raises:
+            Retriable: Kafka does not answer.
+            Fatal: it refuses.
+        """
+        from confluent_kafka import KafkaException, Producer
+
+        self.drop(settings, transactional_id)
+        producer = Producer(
+            {
+                "linger.ms": 20,
+                "compression.type": "lz4",
+                "queue.buffering.max.messages": 200_000,
+                **settings.client,
+                "transactional.id": transactional_id,
+                "transaction.timeout.ms": settings.transaction_timeout_ms,
+                "retry.backoff.ms": 20,
+            },
+            logger=_quiet(),
+        )
+        try:
+            producer.init_transactions(_TIMEOUT_S)
+        except KafkaException as error:
+            raise failure(error, f"transactions of {transactional_id} can't be begun") from error
+        owned = self._owned[_address(settings), transactional_id] = _Owned(producer)
+        while len(self._owned) > _PRODUCERS_KEPT:
+            self._owned.popitem(last=False)
+        return owned
+
+    def drop(self, settings: Settings, transactional_id: str) -> None:
+        """Give the producer up."""
+        self._owned.pop((_address(settings), transactional_id), None)
+
+    def plain(self, settings: Settings) -> Any:
+        """The producer without transactions."""
+        from confluent_kafka import Producer
+
+        key = f"{_address(settings)} {settings.guarantee} {settings.acks}"
+        if key not in self._plain:
+            safe = settings.guarantee != "none"
+            self._plain[key] = Producer(
+                {
+                    "linger.ms": 20,
+                    "compression.type": "lz4",
+                    "queue.buffering.max.messages": 200_000,
+                    **settings.client,
+                    "enable.idempotence": safe,
+                    "acks": "all" if safe else settings.acks,
+                },
+                logger=_quiet(),
+            )
+        return self._plain[key]
+
+    def consumer(self, settings: Settings) -> Any:
+        """The consumer that asks for positions; it never joins the group."""
+        from confluent_kafka import Consumer
+
+        key = (_address(settings), settings.group)
+        if key not in self._consumers:
+            self._consumers[key] = Consumer(
+                {
+                    **settings.client,
+                    "group.id": settings.group,
+                    "enable.auto.commit": False,
+                    "isolation.level": "read_committed",
+                },
+                logger=_quiet(),
+            )
+        return self._consumers[key]
+
+
+RESIDENT: Final = Resident()
+
+
+def _address(settings: Settings) -> str:
+    return str(settings.client.get("bootstrap.servers"))
+
+
+def _quiet() -> logging.Logger:
+    logger = logging.getLogger("spark_jobs.kafka_client")
+    logger.setLevel(logging.ERROR)
+    return logger
+
+
+def failure(error: Any, what: str) -> Exception:
+    """The error to raise for a ``KafkaException``: fencing and passing faults are tried again, refusals fail the job."""
+    from confluent_kafka import KafkaError
+
+    cause = error.args[0] if error.args else error
+    text = f"Kafka sink: {what}: {cause.str() if hasattr(cause, 'str') else cause}"
+    refused = {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TRANSACTION_TIMEOUT,
+        KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    }
+    code = cause.code() if hasattr(cause, "code") else None
+    if code in refused:
+        return Fatal(
+            f"{text}. Give the job's user the rights (WRITE on the topic and the transactional id, READ on the "
+            f"group), or correct "
+            "sink.kafka.* for this size."
+        )
+    return Retriable(text)
+
+
+class PartitionWriter:
+    """Writes what one task has of one source partition. Not thread-safe; used once.
+
+    Args:
+        settings: see ``Settings``.
+        topic: the source topic.
+        partition: the source partition.
+        start: the first offset of the batch's range.
+        end: the offset after the range.
+        resident: producers that are kept.
+        points: called with the names of points: ``begun``, ``before-commit``, ``after-commit``.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        topic: str,
+        partition: int,
+        start: int,
+        end: int,
+        *,
+        resident: Resident = RESIDENT,
+        points: Points = no_points,
+    ) -> None:
+        self._settings = settings
+        self._at = (topic, partition)
+        self._end = end
+        self._start = start
+        self._resident = resident
+        self._points = points
+        self._id = settings.transactional_id(topic, partition)
+        self._target, self._count = settings.topics[topic]
+        self._transactional = settings.guarantee == "exactly-once"
+        self._failures: list[str] = []
+        self._since_poll = 0
+        self.written = 0
+        self.skipped = 0
+        self._begun = False
+        self._owned: _Owned | None = None
+        if self._transactional:
+            self._owned, self._from = self._take_over()
+            self._producer = self._owned.producer
+        else:
+            self._from = start
+            self._producer = resident.plain(settings)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write records of the partition, in order. Blocks while the client's queue is full.
+
+        Raises:
+            Retriable: Kafka does not take them.
+            Fatal: it refuses one.
+        """
+        from confluent_kafka import KafkaException
+
+        offsets = batch.column("offset").to_pylist()
+        first = 0
+        if offsets and offsets[0] < self._from:
+            first = next((index for index, offset in enumerate(offsets) if offset >= self._from), len(offsets))
+            self.skipped += first
+            batch = batch.slice(first)
+            offsets = offsets[first:]
+        if not offsets:
+            return
+        try:
+            if self._transactional and not self._begun:
+                self._producer.begin_transaction()
+                self._begun = True
+                self._points("begun")
+            self._produce(batch, offsets)
+        except KafkaException as error:
+            self._give_up()
+            raise failure(error, f"{self._at[0]}-{self._at[1]} can't be written to {self._target}") from error
+
+    def _produce(self, batch: pa.RecordBatch, offsets: Sequence[int]) -> None:
+        settings, target, produce = self._settings, self._target, self._producer.produce
+        count = len(offsets)
+        keys: Sequence[Any] = [None] * count if settings.keyless else batch.column("key").to_pylist()
+        values = batch.column("value").to_pylist()
+        partitions = self._partitions(keys, offsets)
+        times = millis(batch.column("timestamp")) if settings.timestamps else [0] * count
+        headers = header_lists(batch)
+        delivered = None if self._transactional or settings.guarantee == "none" else self._delivered
+        for index in range(count):
+            arguments: dict[str, Any] = {} if headers is None or not headers[index] else {"headers": headers[index]}
+            if delivered is not None:
+                arguments["on_delivery"] = delivered
+            while True:
+                try:
+                    produce(target, values[index], keys[index], partitions[index], timestamp=times[index], **arguments)
+                    break
+                except BufferError:
+                    self._wait_for_room()
+            self._since_poll += 1
+            if self._since_poll >= _POLL_EVERY:
+                self._since_poll = 0
+                self._producer.poll(0)
+        self.written += count
+
+    def _wait_for_room(self) -> None:
+        deadline = time.monotonic() + _TIMEOUT_S
+        before = len(self._producer)
+        while len(self._producer) >= before:
+            self._producer.poll(0.05)
+            if time.monotonic() > deadline:
+                self._give_up()
+                raise Retriable(
+                    f"Kafka sink: {self._target} takes no records; the client's queue is full for {_TIMEOUT_S:.0f} s"
+                )
+
+    def _partitions(self, keys: Sequence[bytes | None], offsets: Sequence[int]) -> Sequence[int]:
+        settings, count = self._settings, self._count
+        if settings.partitioner == "source":
+            return [self._at[1]] * len(offsets)
+        if settings.partitioner == "round-robin":
+            return [offset % count for offset in offsets]
+        return [
+            partition_of_key(key, count) if key is not None else offset % count
+            for key, offset in zip(keys, offsets, strict=True)
+        ]
+
+    def finish(self) -> Written:
+        """Make what was written safe, as the guarantee says. Blocks.
+
+        Raises:
+            Retriable: it is not sure that Kafka has it.
+            Fatal: Kafka refuses it.
+        """
+        from confluent_kafka import KafkaException
+
+        if self._transactional:
+            if self._begun:
+                try:
+                    self._commit()
+                except KafkaException as error:
+                    self._give_up()
+                    raise failure(error, f"the transaction of {self._at[0]}-{self._at[1]} can't be committed") from error
+        elif self._settings.guarantee == "at-least-once":
+            left = self._producer.flush(_TIMEOUT_S)
+            if self._failures:
+                raise Retriable(
+                    f"Kafka sink: {len(self._failures)} records were not taken by {self._target}: {self._failures[0]}"
+                )
+            if left:
+                raise Retriable(f"Kafka sink: {left} records were not confirmed by {self._target} within {_TIMEOUT_S:.0f} s")
+        else:
+            self._producer.poll(0)
+        return Written(*self._at, self.written, self.skipped)
+
+    def _commit(self) -> None:
+        from confluent_kafka import KafkaException, TopicPartition
+
+        if self._owned is None:
+            return
+        settings, (topic, partition) = self._settings, self._at
+        topic_id = settings.topic_ids.get(topic, "")
+        self._producer.produce(
+            settings.markers,
+            json.dumps({"offset": self._end, "topic_id": topic_id}).encode(),
+            marker_key(settings.stream, topic, partition),
+        )
+        position = TopicPartition(topic, partition, self._end, f"{self._owned.token} {topic_id}")
+        self._producer.send_offsets_to_transaction(
+            [position], self._resident.consumer(settings).consumer_group_metadata(), _TIMEOUT_S
+        )
+        self._points("before-commit")
+        while True:
+            try:
+                self._producer.commit_transaction(_TIMEOUT_S)
+                break
+            except KafkaException as error:
+                if not error.args[0].retriable():
+                    raise
+        self._points("after-commit")
+
+    def _take_over(self) -> tuple[_Owned, int]:
+        """The producer of this partition, and the first offset that is not written yet."""
+        topic = self._at[0]
+        kept = self._resident.transactional(self._settings, self._id)
+        if kept is not None:
+            offset, metadata = self._position()
+            if offset is not None and metadata == f"{kept.token} {self._settings.topic_ids.get(topic, '')}":
+                return kept, offset
+        # Another worker wrote since, or nobody knows: only what is asked after the initialization can be relied on.
+        owned = self._resident.own(self._settings, self._id)
+        offset, metadata = self._position()
+        topic_id = metadata.partition(" ")[2]
+        if offset is None:
+            offset, topic_id = read_markers(self._settings).get(marker_key(self._settings.stream, *self._at), (None, ""))
+            if offset is not None:
+                _log.warning(
+                    "group %s has lost its position in %s-%d (it expires after the broker's "
+                    "offsets.retention.minutes without a "
+                    "commit); %s says %d",
+                    self._settings.group,
+                    *self._at,
+                    self._settings.markers,
+                    offset,
+                )
+        if offset is not None and topic_id != self._settings.topic_ids.get(topic, ""):
+            _log.warning(
+                "topic %s was deleted and made again since %d was written: it is copied from its beginning", topic, offset
+            )
+            offset = None
+        return owned, self._start if offset is None else offset
+
+    def _position(self) -> tuple[int | None, str]:
+        """The position in the group and its metadata: the token of who wrote it, and the source topic's id."""
+        from confluent_kafka import KafkaException, TopicPartition
+
+        try:
+            found = self._resident.consumer(self._settings).committed([TopicPartition(*self._at)], _TIMEOUT_S)[0]
+        except KafkaException as error:
+            raise failure(
+                error, f"the position of {self._at[0]}-{self._at[1]} in group {self._settings.group} can't be read"
+            ) from error
+        if found.error is not None:
+            raise Retriable(f"Kafka sink: the position of {self._at[0]}-{self._at[1]} can't be read: {found.error}")
+        return (None if found.offset < 0 else found.offset), found.metadata or ""
+
+    def _give_up(self) -> None:
+        """Abort what is open; the producer is not used again."""
+        from confluent_kafka import KafkaException
+
+        if self._owned is None:
+            return
+        if self._begun:
+            try:
+                self._producer.abort_transaction(10.0)
+            except KafkaException:
+                _log.info("a transaction of %s could not be aborted; the next producer does it", self._id)
+        self._begun = False
+        self._resident.drop(self._settings, self._id)
+
+    def abandon(self) -> None:
+        """The task failed elsewhere: abort."""
+        self._give_up()
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        del message
+        if error is not None:
+            self._failures.append(error.str())
+
+
+def marker_key(stream: str, topic: str, partition: int) -> bytes:
+    """The key of a marker."""
+    return json.dumps([stream, topic, partition]).encode()
+
+
+def read_markers(settings: Settings) -> dict[bytes, tuple[int, str]]:
+    """All positions in the compacted topic, each with the id of the source topic. Blocks until its end is read.
+
+    Raises:
+        Retriable: it can't be read to its end.
+    """
+    from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+    consumer = Consumer(
+        {
+            **settings.client,
+            "group.id": settings.group,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        },
+        logger=_quiet(),
+    )
+    found: dict[bytes, tuple[int, str]] = {}
+    try:
+        partitions = consumer.list_topics(settings.markers, _TIMEOUT_S).topics[settings.markers].partitions
+        consumer.assign([TopicPartition(settings.markers, number, 0) for number in partitions])
+        open_ends = set(partitions)
+        deadline = time.monotonic() + _TIMEOUT_S
+        while open_ends:
+            for message in consumer.consume(1000, 1.0):
+                trouble, key, value = message.error(), message.key(), message.value()
+                if trouble is not None:
+                    if trouble.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - its only name
+                        raise Retriable(f"Kafka sink: {settings.markers} can't be read: {trouble.str()}")
+                    open_ends.discard(message.partition())
+                elif key is not None and value is not None:
+                    data = json.loads(value)
+                    found[key] = (int(data["offset"]), str(data["topic_id"]))
+            if time.monotonic() > deadline:
+                raise Retriable(f"Kafka sink: {settings.markers} could not be read to its end within {_TIMEOUT_S:.0f} s")
+    except KafkaException as error:
+        raise failure(error, f"{settings.markers} can't be read") from error
+    finally:
+        consumer.close()
+    return found
+
+
+def millis(column: pa.Array) -> list[int]:
+    """Timestamps in ms; 0 (now) for null."""
+    import pyarrow as pa
+
+    return [0 if each is None else each // 1000 for each in column.cast(pa.int64()).to_pylist()]
+
+
+def header_lists(batch: pa.RecordBatch) -> list[list[tuple[str, bytes | None]] | None] | None:
+    """Headers per record; None where no record has any."""
+    if "headers" not in batch.schema.names:
+        return None
+    column = batch.column("headers")
+    if column.null_count == len(column) or not len(column.flatten()):
+        return None
+    return [[(each["key"], each["value"]) for each in listed] if listed else None for listed in column.to_pylist()]
+
+
+def write_all(
+    batches: Iterator[pa.RecordBatch],
+    settings: Settings,
+    ranges: Mapping[tuple[str, int], tuple[int, int]],
+    points: Points = no_points,
+) -> list[Written]:
+    """Write a task's batches: runs of records by source partition, each run a ``PartitionWriter``.
+
+    Raises:
+        Fatal, Retriable: as ``PartitionWriter``; what was begun is aborted.
+    """
+    import pyarrow.compute as pc
+
+    result: list[Written] = []
+    writer: PartitionWriter | None = None
+    at: tuple[str, int] | None = None
+    try:
+        for batch in batches:
+            position = 0
+            while position < batch.num_rows:
+                here = (batch.column("topic")[position].as_py(), batch.column("partition")[position].as_py())
+                same = pc.and_(pc.equal(batch.column("topic"), here[0]), pc.equal(batch.column("partition"), here[1]))
+                stop = pc.index(same.slice(position), False).as_py()
+                length = batch.num_rows - position if stop < 0 else stop
+                if here != at:
+                    if writer is not None:
+                        result.append(writer.finish())
+                        writer = None
+                    start, end = ranges[here]
+                    writer = PartitionWriter(settings, *here, start, end, points=points)
+                    at = here
+                if writer is not None:
+                    writer.write(batch.slice(position, length))
+                position += length
+        if writer is not None:
+            result.append(writer.finish())
+            writer = None
+    finally:
+        if writer is not None:
+            writer.abandon()
+    return result

@@ -1,0 +1,1 @@
+"""Formats: raw Kafka records into typed changes per table."""

@@ -1,0 +1,234 @@
+"""Avro in the JVM: column expressions that decode Confluent's wire format with ``from_avro``, one schema id at a time.
+
+``from_avro`` takes the writer's schema, so each id has its own expression and a record meets only that of its id. Logical
+types are
+taken off the schema before and put on by expressions, since Spark's own handling of them rounds and overflows quietly;
+decimals are
+the exception, which only Spark's reader can make.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+from pyspark.sql.avro.functions import from_avro
+
+from connectors.errors import ConfigInvalid, Skippable
+from connectors.schema import Schema, Type
+from spark_jobs.sources.types import MAX_PRECISION, Form, form_of, spark_type
+from worker.converters.avro import AVRO_OPTIONS, registry_settings
+from worker.converters.avro_read import avro_reader
+from worker.converters.avro_schema import AvroSettings
+from worker.converters.registry import SchemaRegistryClient
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+    from connectors.options import Config
+
+#: Bytes before Avro's own: a zero byte and the schema's id.
+HEAD_SIZE: Final = 5
+_KEPT_AS: Final = ("default", "symbols", "name", "namespace", "aliases")
+#: Logical types of Avro that Connect has no name for, as Debezium names them.
+_NAMES: Final = {
+    ("long", "timestamp-micros"): "io.debezium.time.MicroTimestamp",
+    ("long", "local-timestamp-micros"): "io.debezium.time.MicroTimestamp",
+    ("long", "local-timestamp-millis"): "io.debezium.time.Timestamp",
+    ("long", "timestamp-nanos"): "io.debezium.time.NanoTimestamp",
+    ("long", "time-micros"): "io.debezium.time.MicroTime",
+}
+
+
+class Registry:
+    """Asks the schema registry for schemas by id, on the driver; blocks. Answers are kept by the caller."""
+
+    def __init__(self, config: Config) -> None:
+        given = config.prefixed("source.schema.registry.")
+        known = set(AVRO_OPTIONS.keys) | {alias for key in AVRO_OPTIONS.keys.values() for alias in key.aliases}
+        options = {
+            f"schema.registry.{name}" if f"schema.registry.{name}" in known else name: value for name, value in given.items()
+        }
+        if not options.get("schema.registry.url"):
+            raise ConfigInvalid(
+                "source.schema.registry.url is missing: values or keys in Avro name their schemas by ids of a registry."
+            )
+        self._settings = registry_settings(AVRO_OPTIONS.parse(options))
+
+    def text(self, schema_id: int) -> str:
+        """The schema with this id, in Avro's JSON form.
+
+        Raises:
+            Skippable: there is none, or it is not Avro.
+            Retriable: the registry is away.
+            Fatal: it refuses this client.
+        """
+
+        async def ask() -> str:
+            client = SchemaRegistryClient(self._settings)
+            try:
+                return await client.text(schema_id)
+            finally:
+                await client.close()
+
+        return asyncio.run(ask())
+
+
+def connect_schema(text: str) -> Schema | None:
+    """The Connect schema of an Avro schema; logical types that only Avro knows get Debezium's names.
+
+    Raises:
+        Skippable: it is none, or has no counterpart.
+    """
+    return avro_reader(json.dumps(_named(json.loads(text))), AvroSettings(metadata=True, enhanced=False, scrub=False)).schema
+
+
+def _named(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_named(branch) for branch in schema]
+    if not isinstance(schema, dict):
+        return schema
+    result = {key: part if key in _KEPT_AS or key.startswith("connect.") else _named(part) for key, part in schema.items()}
+    name = _NAMES.get((str(schema.get("type")), str(schema.get("logicalType"))))
+    if name is not None:
+        result.setdefault("connect.name", name)
+    return result
+
+
+def reader_text(text: str) -> str:
+    """The schema for ``from_avro``: without logical types, decimals with the precision that Spark's type has."""
+    return json.dumps(_bare(json.loads(text)))
+
+
+def _bare(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_bare(branch) for branch in schema]
+    if not isinstance(schema, dict):
+        return schema
+    result = {
+        key: part if key in _KEPT_AS else _bare(part)
+        for key, part in schema.items()
+        if not key.startswith("connect.") and key not in {"logicalType", "doc"}
+    }
+    if schema.get("logicalType") == "decimal" and schema.get("type") in {"bytes", "fixed"}:
+        result |= {"logicalType": "decimal", "precision": MAX_PRECISION}
+    return result
+
+
+def decoded(column: Column, text: str) -> Column:
+    """The struct in ``column`` (a record's bytes); one with null everywhere where the bytes don't fit the schema."""
+    return from_avro(f.substring(column, HEAD_SIZE + 1, 1 << 30), reader_text(text), {"mode": "PERMISSIVE"})
+
+
+def head(schema_id: int) -> Column:
+    """How messages of a schema begin."""
+    return f.lit(bytes([0]) + schema_id.to_bytes(HEAD_SIZE - 1, "big"))
+
+
+def member(column: Column, name: str) -> Column:
+    """A member of a struct, whatever its name."""
+    return column.getField(name)
+
+
+def value(column: Column, schema: Schema, target: t.DataType) -> Column:
+    """``column``, as ``from_avro`` gives values of ``schema``, as ``target``."""
+    made = _made(column, schema)
+    own = spark_type(schema)
+    return made if own == target else _cast(made, own, target)
+
+
+def _made(column: Column, schema: Schema) -> Column:
+    form = form_of(schema)
+    if form is Form.CELL:
+        return _made(member(column, "value"), schema.fields[0].schema)
+    if form is Form.VARIABLE_DECIMAL:
+        raise Skippable(
+            "A decimal whose scale varies can't be read from Avro here: let the connector write decimals as text "
+            "(decimal.handling.mode=string) or with a fixed scale."
+        )
+    if form is Form.DAYS:
+        return f.date_from_unix_date(column)
+    if form in {Form.MILLIS, Form.MICROS}:
+        return (f.timestamp_millis if form is Form.MILLIS else f.timestamp_micros)(column)
+    if form is Form.NANOS:
+        return f.timestamp_micros(_whole(column, 1000))
+    if form is Form.TIME_MILLIS:
+        return column.cast("long") * f.lit(1_000_000)
+    if form is Form.TIME_MICROS:
+        return column * f.lit(1000)
+    if form is Form.ISO_TIMESTAMP:
+        return column.cast("timestamp")
+    if form is Form.ISO_DATE:
+        return f.substring(column, 1, 10).cast("date")
+    if _is_entries(schema) and schema.key_schema is not None and schema.value_schema is not None:
+        keys, values = schema.key_schema, schema.value_schema
+        return f.map_from_entries(
+            f.transform(column, lambda each: f.struct(_made(member(each, "key"), keys), _made(member(each, "value"), values)))
+        )
+    if schema.type in {Type.INT8, Type.INT16}:
+        return column.cast(spark_type(schema))
+    if not _differs(schema):
+        return column
+    if schema.type is Type.STRUCT:
+        members = f.struct(*[_made(member(column, each.name), each.schema).alias(each.name) for each in schema.fields])
+        return f.when(column.isNotNull(), members)
+    inner = schema.value_schema
+    if inner is None:
+        return column
+    if schema.type is Type.MAP:
+        return f.transform_values(column, lambda _, each: _made(each, inner))
+    return f.transform(column, lambda each: _made(each, inner))
+
+
+def _whole(column: Column, by: int) -> Column:
+    """Division that rounds down, in whole numbers: a double has too few digits for nanoseconds."""
+    return f.call_function("div", column - f.pmod(column, f.lit(by)), f.lit(by))
+
+
+def _is_entries(schema: Schema) -> bool:
+    """Whether a map is written as an array of entries: Avro's own maps have keys that are strings and never null."""
+    return (
+        schema.type is Type.MAP
+        and schema.key_schema is not None
+        and (schema.key_schema.type is not Type.STRING or schema.key_schema.optional)
+    )
+
+
+def _differs(schema: Schema) -> bool:
+    """Whether something in ``schema`` is not what ``from_avro`` gives already."""
+    if form_of(schema) not in {Form.PLAIN, Form.DECIMAL} or schema.type in {Type.INT8, Type.INT16} or _is_entries(schema):
+        return True
+    return any(_differs(each.schema) for each in schema.fields) or (
+        schema.value_schema is not None and _differs(schema.value_schema)
+    )
+
+
+def _cast(column: Column, own: t.DataType, target: t.DataType) -> Column:
+    """A cast to a wider type; members of structs are found by name."""
+    if own == target:
+        return column
+    if isinstance(own, t.StructType) and isinstance(target, t.StructType):
+        have = {field.name: field.dataType for field in own.fields}
+        members = [
+            (
+                _cast(member(column, field.name), have[field.name], field.dataType)
+                if field.name in have
+                else f.lit(None).cast(field.dataType)
+            ).alias(field.name)
+            for field in target.fields
+        ]
+        return f.when(column.isNotNull(), f.struct(*members))
+    if isinstance(own, t.ArrayType) and isinstance(target, t.ArrayType):
+        one, two = own.elementType, target.elementType
+        return f.transform(column, lambda each: _cast(each, one, two))
+    if isinstance(own, t.MapType) and isinstance(target, t.MapType):
+        one, two = own.valueType, target.valueType
+        return (
+            f.transform_values(column, lambda _, each: _cast(each, one, two))
+            if own.keyType == target.keyType
+            else column.cast(target)
+        )
+    return column.cast(target)

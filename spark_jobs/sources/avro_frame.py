@@ -1,0 +1,292 @@
+"""Frames of tables whose records are Avro: expressions for the JVM.
+
+Records that can't be decoded stop the job with their position, or are put aside by a pass of their own before the frame is
+given out (``errors.tolerance=all``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from connectors.errors import Skippable
+from connectors.schema import Type
+from spark_jobs.contract import SYSTEM_COLUMNS
+from spark_jobs.sources.avro import HEAD_SIZE, decoded, head, value
+from spark_jobs.sources.flat import WORDS
+from spark_jobs.sources.rows import NO_AFTER, NO_KEY, TRUNCATE, namespace_of
+from worker.converters.avro_read import avro_reader
+from worker.converters.avro_schema import AvroSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
+
+    from spark_jobs.contract import TableSchema
+    from spark_jobs.dead_letters import DeadLetters
+    from spark_jobs.sources.flat import Flat
+    from spark_jobs.sources.layout import Layout
+
+_MALFORMED: Final = "The bytes don't match the schema that the record names."
+_MYSQL_SHIFT: Final = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What a frame is made for.
+
+    Attributes:
+        schema: the table.
+        layouts: the versions of its records in this batch.
+        before: whether rows before an update are wanted.
+        truncates: whether a truncate is left out (else it is a bad record).
+        tombstones: whether a record without a value is a delete (flat rows).
+    """
+
+    schema: TableSchema
+    layouts: tuple[Layout, ...]
+    before: bool
+    truncates: bool
+    tombstones: bool = False
+
+
+def namespace(text: str, data: bytes, topic: str) -> str:
+    """The table that an envelope is about.
+
+    Raises:
+        Skippable: the bytes don't match the schema.
+    """
+    record = avro_reader(text, AvroSettings(metadata=True, enhanced=False, scrub=False)).decode(data[HEAD_SIZE:])
+    return namespace_of(record.get("source") or {}, topic) if isinstance(record, dict) else topic
+
+
+def frame(records: DataFrame, table: Table, report: DeadLetters) -> DataFrame:
+    """The frame of one table from ``records`` (``FIELDS``; values are not null); runs a job where bad records are put aside."""
+    layouts = {layout.ids: layout for layout in table.layouts}
+    several_keys = len({ids[1] for ids in layouts}) > 1 and len({ids[0] for ids in layouts}) < len(layouts)
+    version: Column = f.lit(None).cast("int")
+    columns = []
+    for number, layout in enumerate(layouts.values()):
+        mine = f.substring("value", 1, HEAD_SIZE) == head(layout.ids[0])
+        if several_keys and layout.ids[1] >= 0:
+            mine &= f.substring("key", 1, HEAD_SIZE) == head(layout.ids[1])
+        version = f.when(mine, f.lit(number)).otherwise(version)
+        columns.append(f.when(mine, decoded(f.col("value"), layout.avro[0])).alias(f"d{number}"))
+    if table.tombstones:
+        version = f.when(f.col("value").isNull(), f.lit(0)).otherwise(version)
+    rows = records.select(
+        *[name for name in records.columns if name != "value" or report.tolerant],
+        f.col("value").isNull().alias("empty"),
+        version.alias("version"),
+        *columns,
+    ).where(f.col("version").isNotNull())
+    versions = [_Version(number, layout, table) for number, layout in enumerate(layouts.values())]
+    rows = rows.withColumn("op", f.when(f.col("empty"), f.lit("d")).otherwise(_first(versions, lambda each: each.op)))
+    left_out = ["m", "t"] if table.truncates else ["m"]
+    rows = rows.where(f.coalesce(~f.col("op").isin(*left_out), f.lit(True)))
+    error = _error(versions, table)
+    if report.tolerant:
+        bad = rows.withColumn("error", error).where(f.col("error").isNotNull())
+        bad.select("topic", "partition", "offset", "key", "value", "error").mapInArrow(
+            putting_aside(report), "n long"
+        ).collect()
+        rows = rows.where(error.isNull())
+    else:
+        place = f.concat(
+            f.lit("the record at "),
+            f.col("topic"),
+            f.lit("-"),
+            f.col("partition").cast("string"),
+            f.lit(" offset "),
+            f.col("offset").cast("string"),
+            f.lit(" can't be decoded: "),
+        )
+        rows = rows.withColumn("op", f.when(error.isNull(), f.col("op")).otherwise(f.raise_error(f.concat(place, error))))
+    return _output(rows, versions, table)
+
+
+class _Version:
+    """Expressions of one layout; its struct is the column ``d<number>``."""
+
+    def __init__(self, number: int, layout: Layout, table: Table) -> None:
+        self._layout = layout
+        self._table = table
+        self.data = f.col(f"d{number}")
+        self._row = {each.name: each.schema for each in layout.row}
+        self._key = {each.name: each.schema for each in layout.key}
+        flat = layout.flat
+        self.after = self.data if flat is not None else self.data.getField("after")
+        self.before = self.data if flat is not None else self.data.getField("before")
+        self.op = self.data.getField("op") if flat is None else self._flat_op(flat)
+        if flat is None:
+            self.malformed = self.op.isNull()
+            self.no_after = self.after.isNull()
+        else:
+            self.malformed = f.lit(True)
+            for name in self._row:
+                self.malformed &= self.data.getField(name).isNull()
+            self.no_after = f.lit(False)
+
+    def _flat_op(self, flat: Flat) -> Column:
+        op: Column = f.lit("c")
+        if flat.op:
+            word = f.lower(self.data.getField(flat.op))
+            op = f.when(word.isNull(), f.lit("c"))
+            for kind in ("c", "u", "d", "b"):
+                words = [each for each, meant in WORDS.items() if meant == ("i" if kind == "c" else kind)]
+                op = op.when(word.isin(*words), f.lit(kind))
+            op = op.otherwise(word)
+        if flat.deleted:
+            op = f.when(f.lower(self.data.getField(flat.deleted).cast("string")) == "true", f.lit("d")).otherwise(op)
+        return op
+
+    def image(self, which: Column, name: str, target: t.DataType) -> Column:
+        """A column of the row ``which``; of a key column that it lacks, the record's key."""
+        own = value(which.getField(name), self._row[name], target) if name in self._row else None
+        if name not in self._key or not any(column.name == name and column.key for column in self._table.schema.columns):
+            return own if own is not None else f.lit(None).cast(target)
+        from_key = value(decoded(f.col("key"), self._layout.avro[1]).getField(name), self._key[name], target)
+        return f.coalesce(own, from_key) if own is not None else from_key
+
+    def identity(self) -> Column:
+        """``ums_id_``."""
+        flat = self._layout.flat
+        if flat is not None:
+            return self.data.getField(flat.order).cast("long") if flat.order else f.col("offset")
+        members = self._layout.members
+        source = self.data.getField("source")
+        result = f.col("offset")
+        if {"file", "pos"} <= members:
+            number = f.substring_index(source.getField("file"), ".", -1).cast("long")
+            row = f.coalesce(source.getField("row").cast("long"), f.lit(0)) if "row" in members else f.lit(0)
+            position = f.shiftleft(number, _MYSQL_SHIFT) + source.getField("pos") + row
+            result = f.when(source.getField("file") != "", position).otherwise(result)
+        return f.coalesce(source.getField("ums_id"), result) if "ums_id" in members else result
+
+    def time(self) -> Column:
+        """``ums_ts_``."""
+        flat = self._layout.flat
+        if flat is not None:
+            if not flat.time:
+                return f.col("timestamp")
+            member = self.data.getField(flat.time)
+            if self._row[flat.time].type is Type.STRING:
+                return f.coalesce(member.cast("timestamp"), f.col("timestamp"))
+            scaled = member.cast("long") * f.lit(flat.up)
+            return f.coalesce(
+                f.timestamp_micros(f.call_function("div", scaled - f.pmod(scaled, f.lit(flat.down)), f.lit(flat.down))),
+                f.col("timestamp"),
+            )
+        source = self.data.getField("source")
+        members = self._layout.members
+        times = []
+        if "ts_us" in members:
+            times.append(source.getField("ts_us"))
+        if "ts_ns" in members:
+            nanos = source.getField("ts_ns")
+            times.append(f.call_function("div", nanos - f.pmod(nanos, f.lit(1000)), f.lit(1000)))
+        if "ts_ms" in members:
+            times.append(source.getField("ts_ms") * f.lit(1000))
+        made = [f.timestamp_micros(each) for each in times]
+        return f.coalesce(*made, f.col("timestamp"))
+
+
+def _first(versions: list[_Version], of: Callable[[_Version], Column]) -> Column:
+    """``of`` the version that the record has."""
+    if len(versions) == 1:
+        return of(versions[0])
+    result = f.when(f.col("version") == 0, of(versions[0]))
+    for number, version in enumerate(versions[1:], 1):
+        result = result.when(f.col("version") == number, of(version))
+    return result
+
+
+def _error(versions: list[_Version], table: Table) -> Column:
+    """What is wrong with a record; null where nothing is."""
+    op = f.col("op")
+    unknown = f.concat(f.lit("The event's op is "), op, f.lit("; known are c, r, u, d, t, m."))
+    malformed = _first(versions, lambda version: version.malformed) & ~f.col("empty")
+    result = (
+        f.when(malformed, f.lit(_MALFORMED)).when(op == "t", f.lit(TRUNCATE)).when(~op.isin("c", "r", "u", "d", "b"), unknown)
+    )
+    result = result.when((op != "d") & _first(versions, lambda version: version.no_after), f.lit(NO_AFTER))
+    flat = table.layouts[0].flat
+    if table.tombstones and (not table.schema.key or (flat is not None and flat.order)):
+        result = result.when(
+            f.col("empty"),
+            f.lit(
+                "The record has no value (a tombstone), so it has no key columns or no "
+                "order of changes. Set "
+                "source.tombstones=ignore, or source.key.columns."
+            ),
+        )
+    for column in table.schema.key:
+        missing = _first(
+            versions,
+            lambda version, column=column: version.image(  # type: ignore[misc]  # bound in the loop
+                f.when(op == "d", version.before).otherwise(version.after), column.name, column.type
+            ).isNull(),
+        )
+        result = result.when(missing, f.lit(f"The key column {column.name} is null" + NO_KEY))
+    return result
+
+
+def _output(rows: DataFrame, versions: list[_Version], table: Table) -> DataFrame:
+    uid = f.concat_ws("-", "topic", f.col("partition").cast("string"), f.col("offset").cast("string"))
+    if table.before and table.layouts[0].flat is None:
+        old = _first(versions, lambda version: version.before.isNotNull())
+        rows = rows.withColumn(
+            "kind", f.explode(f.when((f.col("op") == "u") & old, f.array(f.lit("b"), f.lit("u"))).otherwise(f.array(_kind())))
+        )
+        uid = f.when(f.col("kind") == "b", f.concat(uid, f.lit("-b"))).otherwise(uid)
+    else:
+        rows = rows.withColumn("kind", _kind())
+    kind = f.col("kind")
+    columns = [
+        _first(
+            versions,
+            lambda version, column=column: version.image(  # type: ignore[misc]  # bound in the loop
+                f.when(kind.isin("b", "d"), version.before).otherwise(version.after), column.name, column.type
+            ),
+        ).alias(column.name)
+        for column in table.schema.columns
+    ]
+    system = [
+        _first(versions, _Version.identity),
+        _first(versions, _Version.time),
+        kind,
+        uid,
+        f.col("topic"),
+        f.col("partition"),
+        f.col("offset"),
+    ]
+    return rows.select(*columns, *[each.alias(name) for each, name in zip(system, SYSTEM_COLUMNS, strict=True)])
+
+
+def _kind() -> Column:
+    return f.when(f.col("op").isin("c", "r"), f.lit("i")).otherwise(f.col("op"))
+
+
+def putting_aside(report: DeadLetters) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The task that reports rows with ``error`` and the record they are of."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        count = 0
+        with report:
+            for batch in batches:
+                rows: list[dict[str, Any]] = batch.to_pylist()
+                for row in rows:
+                    report.report(
+                        row["topic"], row["partition"], row["offset"], row["key"], row["value"], Skippable(row["error"])
+                    )
+                count += len(rows)
+        yield pa.RecordBatch.from_pydict({"n": pa.array([count], pa.int64())})
+
+    return run

@@ -1,0 +1,200 @@
+"""Builds Arrow arrays from decoded JSON: one function per column, made once per schema, run once per batch of rows."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final, TypedDict
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import types as t
+from pyspark.sql.pandas.types import to_arrow_type
+
+from connectors.schema import Schema, Type
+from spark_jobs.sources.types import Form, form_of, spark_type
+from worker.converters.javatext import decimal_from_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+_TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+_FACTORS: Final = {Form.MILLIS: 1000, Form.MICROS: 1, Form.TIME_MILLIS: 1_000_000, Form.TIME_MICROS: 1000}
+#: A unit of time as a fraction of a microsecond's count.
+_UNITS: Final = {"ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
+_EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
+
+
+def arrow_type(kind: t.DataType) -> pa.DataType:
+    """The Arrow type that Spark exchanges for ``kind``."""
+    return to_arrow_type(kind, timezone="UTC")
+
+
+def json_type(schema: Schema) -> Any:
+    """The type by which msgspec reads a value of ``schema``; always or null."""
+    form = form_of(schema)
+    if form is Form.CELL:
+        return _record("Cell", {"value": json_type(schema.fields[0].schema)}) | None
+    if form is Form.VARIABLE_DECIMAL:
+        return _record("VariableDecimal", {"scale": int, "value": bytes}) | None
+    if form is Form.DECIMAL:
+        return str | int | float | None  # Base64, or a number by JsonConverter's decimal.format=NUMERIC
+    if form is Form.TEXT:
+        return Any
+    if form is Form.NUMBER:
+        return Decimal | None
+    if form in {Form.LOOSE_DATE, Form.LOOSE_TIMESTAMP}:
+        return int | str | None
+    kind = schema.type
+    if kind in {Type.INT8, Type.INT16, Type.INT32, Type.INT64}:
+        return int | None
+    if kind in {Type.FLOAT32, Type.FLOAT64}:
+        return float | None
+    if kind is Type.STRUCT:
+        return _record(schema.name or "Struct", {member.name: json_type(member.schema) for member in schema.fields}) | None
+    if kind is Type.ARRAY and schema.value_schema is not None:
+        return list[json_type(schema.value_schema)] | None  # type: ignore[misc]  # types are made at run time
+    if kind is Type.MAP and schema.value_schema is not None and schema.key_schema is not None:
+        if form is Form.ENTRIES:
+            return list[tuple[json_type(schema.key_schema), json_type(schema.value_schema)]] | None  # type: ignore[misc]
+        return dict[str, json_type(schema.value_schema)] | None  # type: ignore[misc]
+    return {Type.BOOLEAN: bool, Type.STRING: str, Type.BYTES: bytes}[kind] | None
+
+
+def _record(name: str, members: dict[str, Any]) -> Any:
+    return TypedDict(name.rpartition(".")[2] or "Struct", members, total=False)  # type: ignore[operator]
+
+
+def builder(schema: Schema, target: t.DataType) -> Callable[[Sequence[Any]], pa.Array]:
+    """What makes an array of type ``target`` from values as ``json_type(schema)`` reads them."""
+    form = form_of(schema)
+    own = spark_type(schema)
+    wanted = arrow_type(target)
+    if form in _FACTORS and isinstance(own, t.TimestampType):
+        factor = _FACTORS[form]
+        if factor == 1:
+            return lambda values: pa.array(values, pa.int64()).view(_TIMESTAMP)
+        return lambda values: pa.array([None if each is None else each * factor for each in values], pa.int64()).view(
+            _TIMESTAMP
+        )
+    if form is Form.DAYS and own == target:
+        return lambda values: pa.array(values, pa.int32()).view(pa.date32())
+    if form is Form.TEXT and own == target:
+        return _texts
+    fix = fixer(schema)
+    mine = arrow_type(own)
+    if fix is None:
+        first: Callable[[Sequence[Any]], pa.Array] = lambda values: pa.array(values, mine)  # noqa: E731 - one of two
+    else:
+        first = lambda values: pa.array([None if each is None else fix(each) for each in values], mine)  # noqa: E731
+    return first if own == target else lambda values: recast(first(values), wanted)
+
+
+def recast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """``array`` as the wider type ``wanted``; members of structs are found by name."""
+    if array.type == wanted:
+        return array
+    if pa.types.is_struct(wanted):
+        members = {field.name: index for index, field in enumerate(array.type)}
+        arrays = [
+            recast(array.field(members[field.name]), field.type) if field.name in members else pa.nulls(len(array), field.type)
+            for field in wanted
+        ]
+        return pa.StructArray.from_arrays(arrays, fields=list(wanted), mask=array.is_null())
+    if pa.types.is_list(wanted):
+        return pa.ListArray.from_arrays(
+            array.offsets, recast(array.values, wanted.value_type), type=wanted, mask=array.is_null()
+        )
+    return array.cast(wanted)
+
+
+def fixer(schema: Schema) -> Callable[[Any], Any] | None:
+    """What makes of a value that is not null what Arrow takes; None where it takes it as it is."""
+    form = form_of(schema)
+    if form is Form.CELL:
+        content = fixer(schema.fields[0].schema) or _same
+        return lambda value: None if value.get("value") is None else content(value["value"])
+    if form is Form.DECIMAL:
+        return _decimal_reader(int(schema.parameter("scale") or 0))
+    if form is Form.NUMBER:
+        return None
+    if form is Form.TEXT:
+        return _text
+    if form is Form.LOOSE_DATE:
+        return lambda value: date.fromisoformat(value[:10]) if isinstance(value, str) else date.fromordinal(_EPOCH_DAY + value)
+    if form is Form.LOOSE_TIMESTAMP:
+        up, down = _UNITS[schema.parameter("unit") or "ms"]
+        return lambda value: iso_timestamp(value) if isinstance(value, str) else value * up // down
+    if form is Form.VARIABLE_DECIMAL:
+        return lambda value: format(decimal_from_bytes(value["value"], value["scale"]), "f")
+    if form in _FACTORS:
+        factor = _FACTORS[form]
+        # Arrow takes integers for timestamps as they are: no year is out of range.
+        return lambda value: value * factor
+    if form is Form.NANOS:
+        return lambda value: value // 1000
+    if form is Form.DAYS:
+        return lambda value: date.fromordinal(_EPOCH_DAY + value)
+    if form is Form.ISO_TIMESTAMP:
+        return iso_timestamp
+    if form is Form.ISO_DATE:
+        return lambda value: date.fromisoformat(value[:10])
+    if schema.type is Type.STRUCT:
+        return _struct_fixer(schema)
+    if schema.type is Type.ARRAY and schema.value_schema is not None:
+        inner = fixer(schema.value_schema)
+        return None if inner is None else lambda value: [None if each is None else inner(each) for each in value]
+    if schema.type is Type.MAP and schema.value_schema is not None and schema.key_schema is not None:
+        keys, values = fixer(schema.key_schema) or _same, fixer(schema.value_schema) or _same
+        if form is Form.ENTRIES:
+            return lambda value: [(keys(key), None if item is None else values(item)) for key, item in value]
+        return lambda value: [(key, None if item is None else values(item)) for key, item in value.items()]
+    return None
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _texts(values: Sequence[Any]) -> pa.Array:
+    try:
+        return pa.array(values, pa.string())
+    except (pa.ArrowTypeError, pa.ArrowInvalid):  # not all are strings
+        return pa.array([None if each is None else _text(each) for each in values], pa.string())
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _struct_fixer(schema: Schema) -> Callable[[Any], Any] | None:
+    fixers = [(member.name, fix) for member in schema.fields if (fix := fixer(member.schema)) is not None]
+    if not fixers:
+        return None
+
+    def fix_struct(value: dict[str, Any]) -> dict[str, Any]:
+        result = dict(value)
+        for name, fix in fixers:
+            if result.get(name) is not None:
+                result[name] = fix(result[name])
+        return result
+
+    return fix_struct
+
+
+def iso_timestamp(value: str) -> datetime:
+    """A moment in ISO 8601; without an offset it is UTC."""
+    moment = datetime.fromisoformat(value)
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def _decimal_reader(scale: int) -> Callable[[Any], Decimal]:
+    decode = msgspec.json.Decoder(bytes).decode
+
+    def read(value: Any) -> Decimal:
+        if isinstance(value, str):
+            return decimal_from_bytes(decode(b'"' + value.encode() + b'"'), scale)
+        return Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
+
+    return read

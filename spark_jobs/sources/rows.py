@@ -1,0 +1,557 @@
+"""Decodes JSON records in a Spark task: bytes in, Arrow columns of one table out. Runs in Python workers; no Spark calls.
+
+The fast way takes all records of an Arrow batch at once: where they begin with one known schema text (or have none), their
+payloads
+are joined to one JSON array and read by one typed msgspec call. Records that stop it are read one by one, so that the bad one
+is
+found and reported with its position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connectors.errors import Skippable
+from spark_jobs.sources.columns import arrow_type, builder, iso_timestamp, json_type
+from spark_jobs.sources.flat import Flat, op_of
+from spark_jobs.sources.layout import DATABASES, TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from spark_jobs.contract import TableSchema
+    from spark_jobs.sources.layout import Layout
+
+#: What separates an envelope's schema from its payload, as Java's JsonConverter and ours write it.
+PAYLOAD: Final = b',"payload":'
+#: How an envelope with a schema begins.
+_SCHEMA: Final = b'{"schema":'
+TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+#: Columns of a task's input that rows take over.
+KAFKA_FIELDS: Final = ["topic", "partition", "offset", "timestamp"]
+SYSTEM_TYPES: Final = (
+    ("ums_id_", pa.int64()),
+    ("ums_ts_", TIMESTAMP),
+    ("ums_op_", pa.string()),
+    ("ums_uid_", pa.string()),
+    ("kafka_topic_", pa.string()),
+    ("kafka_partition_", pa.int32()),
+    ("kafka_offset_", pa.int64()),
+)
+TRUNCATE: Final = (
+    "The event is a TRUNCATE, which empties the table; no sink takes it as a change of rows. Empty the target "
+    "by hand and skip "
+    "the event, or set source.truncates=ignore."
+)
+NO_AFTER: Final = (
+    "The event has no row after the change (after is null), so there is nothing to write. Let the connector "
+    "send it "
+    "(Scylla: cdc.include.after=full)."
+)
+NO_KEY: Final = (
+    ", in the row and in the record's key. Such an event of Scylla is of a static column: use the materializer "
+    "(output.format=partition-update, transform.type=materialize), which gives whole rows."
+)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+_NULL: Final = msgspec.Raw(b"null")
+_OPS: Final = {"c": "i", "r": "i", "u": "u", "d": "d"}
+_BAD: Final = (msgspec.DecodeError, ValueError, OverflowError, TypeError, Skippable, AttributeError, KeyError)
+_MYSQL_POSITION_BITS: Final = 40
+
+
+#: Takes (topic, partition, offset, key, value, error) of a bad record.
+Report = Callable[[str, int, int, "bytes | None", "bytes | None", Exception], None]
+
+
+class Kind(Enum):
+    """What a record's value is."""
+
+    SCHEMA = "schema"  # an envelope with a schema of its own
+    PLAIN = "plain"  # JSON without a schema
+    BAD = "bad"  # no JSON object
+
+
+class Probe(msgspec.Struct, gc=False):
+    """Enough of a JSON record to tell what it is."""
+
+    schema: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    payload: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+_probe: Final = msgspec.json.Decoder(Probe)
+
+
+def classify(value: bytes) -> tuple[Kind, bytes]:
+    """What ``value`` is, and the text that stands for its schema: as it begins, where it begins as our converters write."""
+    if value.startswith(_SCHEMA):
+        at = value.find(PAYLOAD)
+        if at >= 0:
+            return Kind.SCHEMA, value[: at + len(PAYLOAD)]
+    try:
+        probe = _probe.decode(value)
+    except _BAD:
+        return Kind.BAD, b""
+    if isinstance(probe.schema, msgspec.Raw) and isinstance(probe.payload, msgspec.Raw):
+        return Kind.SCHEMA, bytes(probe.schema)
+    return Kind.PLAIN, b""
+
+
+class Source(msgspec.Struct, gc=False):
+    """What tasks read of an envelope's ``source``."""
+
+    ums_id: int | None = None
+    file: str | None = None
+    pos: int | None = None
+    row: int | None = None
+    ts_us: int | None = None
+    ts_ms: int | None = None
+    ts_ns: int | None = None
+    keyspace: str | None = None
+    keyspace_name: str | None = None
+    db: str | None = None
+    schema: str | None = None
+    table: str | None = None
+    table_name: str | None = None
+    collection: str | None = None
+
+
+def namespace_of(source: Any, topic: str) -> str:
+    """``<database>[.<schema>].<table>`` from an envelope's source (a struct or a dict), or the topic."""
+    get: Callable[[str], Any] = source.get if isinstance(source, dict) else lambda name: getattr(source, name, None)
+    table = next((get(name) for name in TABLES if get(name)), None)
+    if not table:
+        return topic
+    database = next((get(name) for name in DATABASES if get(name)), None)
+    schema = get("schema")
+    return ".".join(str(part) for part in (database, schema if schema != database else None, table) if part)
+
+
+def mysql_id(file: str, position: int, row: int | None) -> int:
+    """``ums_id_`` of a binlog position: the file's number, then the position; rows of one event count on from it.
+
+    A row takes at least one byte of its event, so position + row stays below the next event's position.
+
+    Raises:
+        Skippable: the file's name has no number.
+    """
+    number = file.rpartition(".")[2]
+    if not number.isdigit():
+        raise Skippable(f"The binlog file {file!r} has no number at its end.")
+    return (int(number) << _MYSQL_POSITION_BITS) + position + (row or 0)
+
+
+def micros(source: Any) -> int | None:
+    """The time of a change in µs since 1970, by the finest member that is there."""
+    if source.ts_us is not None:
+        return int(source.ts_us)
+    if source.ts_ns is not None:
+        return int(source.ts_ns) // 1000
+    return int(source.ts_ms) * 1000 if source.ts_ms is not None else None
+
+
+class Change(NamedTuple):
+    """One decoded record, or one row of it."""
+
+    row: Any
+    op: str
+    source: Any
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a task needs to decode one table; pickled with the task.
+
+    Attributes:
+        schema: the table.
+        layouts: by the text that begins a record up to and with ``PAYLOAD`` (or of its schema); ``b""`` for records without a
+            schema.
+        before: whether rows before an update are wanted.
+        truncates: whether a truncate is ignored (else it is a bad record).
+        namespace: this table's, where a topic has records without a schema: those of other tables are left out.
+        tombstones: whether a record without a value is a delete (flat rows).
+        foreign: texts as in ``layouts`` that belong to other tables.
+    """
+
+    schema: TableSchema
+    layouts: dict[bytes, Layout]
+    before: bool = False
+    truncates: bool = False
+    namespace: str | None = None
+    foreign: frozenset[bytes] = frozenset()
+    tombstones: bool = False
+
+
+class _Reader:
+    """Reads payloads of one layout."""
+
+    def __init__(self, layout: Layout, plan: Plan) -> None:
+        self.layout = layout
+        key_names = [column.name for column in plan.schema.key]
+        fields = {each.name: each.schema for each in layout.row}
+        self.lacks_key = [name for name in key_names if name not in fields]
+        fields |= {each.name: each.schema for each in layout.key if each.name in self.lacks_key}
+        self.flat = layout.flat
+        marks: dict[str, tuple[str, Any]] = {}
+        if self.flat is not None:
+            fields = {name: schema for name, schema in fields.items() if name not in self.flat.hidden}
+            wanted = {
+                "m_op": (self.flat.op, str | None),
+                "m_deleted": (self.flat.deleted, bool | str | None),
+                "m_time": (self.flat.time, int | str | None),
+                "m_order": (self.flat.order, int | None),
+            }
+            marks = {mark: (name, kind) for mark, (name, kind) in wanted.items() if name and name not in fields}
+        names = list(fields)
+        self.attribute = {name: f"c{index}" for index, name in enumerate(names)}
+        #: Attributes that say what happened: their own, or a column's.
+        self.mark = (
+            {
+                mark: mark if mark in marks else self.attribute[name]
+                for mark, name in (
+                    ("m_op", layout.flat.op),
+                    ("m_deleted", layout.flat.deleted),
+                    ("m_time", layout.flat.time),
+                    ("m_order", layout.flat.order),
+                )
+                if name
+            }
+            if layout.flat is not None
+            else {}
+        )
+        self.row_type = msgspec.defstruct(
+            "Row",
+            [
+                *((self.attribute[name], json_type(fields[name]), None) for name in names),
+                *((mark, kind, None) for mark, (_, kind) in marks.items()),
+            ],
+            rename={**{self.attribute[name]: name for name in names}, **{mark: name for mark, (name, _) in marks.items()}},
+            gc=False,
+        )
+        self.payload: Any = (
+            self.row_type
+            if self.flat is not None
+            else msgspec.defstruct(
+                "Payload",
+                [
+                    ("op", str),
+                    ("after", self.row_type | None, None),
+                    ("before", msgspec.Raw, _NULL),
+                    ("source", Source, msgspec.field(default_factory=Source)),
+                ],
+                gc=False,
+            )
+        )
+        self.many = msgspec.json.Decoder(self.payload)
+        self.wrapped: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
+            msgspec.defstruct("Wrapped", [("payload", self.payload)], gc=False)
+        )
+        self.row = msgspec.json.Decoder(self.row_type | None)
+        #: Per column of the table: what takes it from a row and what makes its array; None where this version lacks it.
+        self.builders = [
+            (attrgetter(self.attribute[column.name]), builder(fields[column.name], column.type))
+            if column.name in fields
+            else None
+            for column in plan.schema.columns
+        ]
+        self.key_attributes = [self.attribute[name] for name in key_names]
+
+    def payloads(self, prefix: bytes, values: Sequence[bytes]) -> list[Any] | None:
+        """All payloads of ``values``, which all begin with ``prefix``; None where one of them can't be read this way."""
+        if prefix:
+            size = len(prefix)
+            text = b'{"payload":' + b'\n{"payload":'.join([value[size:] for value in values])
+            decoder = self.wrapped
+        else:
+            text = b"\n".join(values)
+            decoder = self.many
+        # A record is a line: a raw line feed inside of one would let two bad records pass for two good ones.
+        if text.count(b"\n") != len(values) - 1:
+            return None
+        try:
+            found = decoder.decode_lines(text)
+        except _BAD:
+            return None
+        if len(found) != len(values):
+            return None
+        return [each.payload for each in found] if prefix else found
+
+    def fill_key(self, row: Any, key: bytes | None, *, missing_only: bool) -> None:
+        """Set the key columns of ``row`` from the record's key."""
+        if key is None:
+            return
+        found = msgspec.json.decode(key)
+        if isinstance(found, dict) and found.keys() == {"schema", "payload"}:
+            found = found["payload"]
+        if not isinstance(found, dict):
+            return
+        converted = msgspec.convert({name: item for name, item in found.items() if name in self.attribute}, self.row_type)
+        for attribute in self.key_attributes:
+            if not missing_only or getattr(row, attribute) is None:
+                setattr(row, attribute, getattr(converted, attribute))
+
+
+class TableDecoder:
+    """Decodes the records of one table; lives as long as a Spark task.
+
+    Args:
+        plan: see ``Plan``.
+        report: takes (topic, partition, offset, key, value, error) of a bad record; may raise to stop the job.
+    """
+
+    def __init__(self, plan: Plan, report: Report) -> None:
+        self._plan = plan
+        self._report = report
+        self._readers = {prefix: _Reader(layout, plan) for prefix, layout in plan.layouts.items()}
+        self._types = [(column.name, arrow_type(column.type)) for column in plan.schema.columns]
+        self._arrow = pa.schema([*self._types, *SYSTEM_TYPES])
+        self._last = next(iter(self._readers), b"")
+
+    def decode(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The rows of one batch of records (``RAW_COLUMNS`` without headers, in Kafka's order), in order."""
+        values = batch.column("value").to_pylist()
+        if self._plan.tombstones and None in values:
+            yield from self._one_by_one(values, range(len(values)), batch)
+            return
+        present = [index for index, value in enumerate(values) if value is not None]  # others are tombstones
+        if len(present) != len(values):
+            values = [values[index] for index in present]
+        if not values:
+            return
+        reader = self._common(values)
+        payloads = reader.payloads(self._last, values) if reader is not None else None
+        if reader is not None and payloads is not None:
+            built = self._built(reader, payloads, present, batch)
+            if built is not None:
+                yield built
+                return
+        yield from self._one_by_one(values, present, batch)
+
+    def _common(self, values: Sequence[bytes]) -> _Reader | None:
+        """The reader of all ``values``, if they begin alike."""
+        first = values[0]
+        for prefix, reader in self._readers.items():
+            if prefix and first.startswith(prefix):
+                self._last = prefix
+                return reader if all([value.startswith(prefix) for value in values]) else None  # noqa: C419 - a list is faster
+        if b"" in self._readers and not first.startswith(_SCHEMA):
+            self._last = b""
+            return self._readers[b""]
+        return None
+
+    def _built(
+        self, reader: _Reader, payloads: Sequence[Any], indexes: Sequence[int], batch: pa.RecordBatch
+    ) -> pa.RecordBatch | None:
+        """The rows of ``payloads``; None where one of them is bad."""
+        try:
+            changes = self._changes(reader, payloads, indexes, batch)
+            return self._arrays(reader, changes, batch) if changes else self._empty()
+        except _BAD:
+            return None
+
+    def _one_by_one(
+        self, values: Sequence[bytes | None], present: Sequence[int], batch: pa.RecordBatch
+    ) -> Iterator[pa.RecordBatch]:
+        """Runs of good records of one layout, in order; bad ones are reported."""
+        run: list[Change] = []
+        of: _Reader | None = None
+        for value, index in zip(values, present, strict=True):
+            try:
+                if value is None:
+                    reader = next(iter(self._readers.values()))
+                    changes = [self._tombstone(reader, index, batch)]
+                else:
+                    found = self._single(value)
+                    if found is None:
+                        continue
+                    reader, payload = found
+                    changes = self._changes(reader, [payload], [index], batch)
+                if changes:
+                    self._arrays(reader, changes, batch)  # raises for values that no column takes
+            except _BAD as error:
+                self._bad(batch, index, error)
+                continue
+            if reader is not of and run and of is not None:
+                yield self._arrays(of, run, batch)
+                run = []
+            of = reader
+            run += changes
+        if run and of is not None:
+            yield self._arrays(of, run, batch)
+
+    def _single(self, value: bytes) -> tuple[_Reader, Any] | None:
+        """One record's reader and payload; None for one of another table or one that the search for schemas has reported."""
+        kind, text = classify(value)
+        if kind is Kind.BAD:
+            return None
+        if kind is Kind.PLAIN:
+            reader = self._readers.get(b"")
+            if reader is None:
+                return None
+            payload = reader.many.decode(value)
+            return (reader, payload)
+        reader = self._readers.get(text)
+        if reader is not None:
+            if text.endswith(PAYLOAD):
+                return reader, reader.wrapped.decode(b'{"payload":' + value[len(text) :]).payload
+            return reader, reader.wrapped.decode(value).payload
+        if text in self._plan.foreign:
+            return None
+        raise Skippable("The record's schema is none of those that the job found in this batch; report this as a defect.")
+
+    def _changes(self, reader: _Reader, payloads: Sequence[Any], indexes: Sequence[int], batch: pa.RecordBatch) -> list[Change]:
+        """One entry per row that comes of ``payloads``, in order.
+
+        Raises:
+            Skippable: a record is no change of a row that can be told.
+        """
+        if reader.flat is not None:
+            return [self._flat_change(reader, row, index, batch) for row, index in zip(payloads, indexes, strict=True)]
+        result: list[Change] = []
+        namespace = self._plan.namespace
+        before_wanted = self._plan.before
+        for payload, index in zip(payloads, indexes, strict=True):
+            source = payload.source
+            if namespace is not None and namespace_of(source, batch.column("topic")[index].as_py()) != namespace:
+                continue
+            op = _OPS.get(payload.op)
+            if op is None:
+                if payload.op == "m" or (payload.op == "t" and self._plan.truncates):
+                    continue
+                raise Skippable(
+                    TRUNCATE if payload.op == "t" else f"The event's op is {payload.op!r}; known are c, r, u, d, t, m."
+                )
+            if op == "d":
+                row = reader.row.decode(payload.before) or reader.row_type()
+            else:
+                if before_wanted and op == "u" and payload.before != _NULL:
+                    old = reader.row.decode(payload.before)
+                    if reader.lacks_key:
+                        reader.fill_key(old, batch.column("key")[index].as_py(), missing_only=True)
+                    result.append(Change(old, "b", source, index))
+                row = payload.after
+                if row is None:
+                    raise Skippable(NO_AFTER)
+            self._demand_key(reader, row, index, batch)
+            result.append(Change(row, op, source, index))
+        return result
+
+    def _demand_key(self, reader: _Reader, row: Any, index: int, batch: pa.RecordBatch) -> None:
+        """Fill what lacks in the row's key from the record's key; raises ``Skippable`` where it is not there either."""
+        if None in [getattr(row, name) for name in reader.key_attributes]:
+            reader.fill_key(row, batch.column("key")[index].as_py(), missing_only=True)
+            lacking = [
+                column.name
+                for column, name in zip(self._plan.schema.key, reader.key_attributes, strict=True)
+                if getattr(row, name) is None
+            ]
+            if lacking:
+                raise Skippable(f"The key column {', '.join(lacking)} is null" + NO_KEY)
+
+    def _flat_change(self, reader: _Reader, row: Any, index: int, batch: pa.RecordBatch) -> Change:
+        flat, mark = reader.flat or Flat(), reader.mark
+        op = op_of(getattr(row, mark["m_op"]) if flat.op else None, getattr(row, mark["m_deleted"]) if flat.deleted else None)
+        time = getattr(row, mark["m_time"]) if flat.time else None
+        micros = None
+        if isinstance(time, str):
+            micros = round((iso_timestamp(time) - _EPOCH) / _MICROSECOND)
+        elif time is not None:
+            micros = time * flat.up // flat.down
+        order = getattr(row, mark["m_order"]) if flat.order else None
+        if flat.order and order is None:
+            raise Skippable(f"The row's {flat.order}, which orders changes, is null.")
+        self._demand_key(reader, row, index, batch)
+        return Change(row, op, Source(ums_id=order, ts_us=micros), index)
+
+    def _tombstone(self, reader: _Reader, index: int, batch: pa.RecordBatch) -> Change:
+        row = reader.row_type()
+        if not reader.key_attributes:
+            raise Skippable(
+                "The record has no value (a tombstone), and its table no key by which to delete. Set "
+                "source.key.columns, or "
+                "source.tombstones=ignore."
+            )
+        if reader.flat is not None and reader.flat.order:
+            raise Skippable(
+                f"The record has no value (a tombstone), so not the order of changes ({reader.flat.order}) "
+                f"either. Set "
+                "source.tombstones=ignore where deletes come as rows, too."
+            )
+        self._demand_key(reader, row, index, batch)
+        return Change(row, "d", Source(), index)
+
+    def _arrays(self, reader: _Reader, changes: Sequence[Change], batch: pa.RecordBatch) -> pa.RecordBatch:
+        rows = [change.row for change in changes]
+        count = len(rows)
+        arrays = [
+            pa.nulls(count, kind) if made is None else made[1](list(map(made[0], rows)))
+            for made, (_, kind) in zip(reader.builders, self._types, strict=True)
+        ]
+        indexes = [change.place for change in changes]
+        records = batch.select(KAFKA_FIELDS)
+        if indexes != list(range(batch.num_rows)):
+            records = records.take(pa.array(indexes, pa.int32()))
+        sources = [change.source for change in changes]
+        arrays += system_arrays(records, [change.op for change in changes], _ids(sources, records), _times(sources, records))
+        return pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
+
+    def _empty(self) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays([pa.nulls(0, kind.type) for kind in self._arrow], schema=self._arrow)
+
+    def _bad(self, batch: pa.RecordBatch, index: int, error: Exception) -> None:
+        topic, partition, offset, key, value = (
+            batch.column(name)[index].as_py() for name in ("topic", "partition", "offset", "key", "value")
+        )
+        self._report(topic, partition, offset, key, value, error)
+
+
+def _ids(sources: Sequence[Any], records: pa.RecordBatch) -> pa.Array:
+    """``ums_id_``: the source's own where it has one, else made of the binlog position, else Kafka's offset."""
+    first = sources[0]
+    if first.ums_id is not None:
+        ids = [source.ums_id for source in sources]
+        if None not in ids:
+            return pa.array(ids, pa.int64())
+    elif first.file is None and all(source.ums_id is None and source.file is None for source in sources):
+        return records.column("offset")
+    offsets = records.column("offset").to_pylist()
+    return pa.array(
+        [
+            source.ums_id
+            if source.ums_id is not None
+            else mysql_id(source.file, source.pos or 0, source.row)
+            if source.file
+            else offset
+            for source, offset in zip(sources, offsets, strict=True)
+        ],
+        pa.int64(),
+    )
+
+
+def _times(sources: Sequence[Any], records: pa.RecordBatch) -> pa.Array:
+    """``ums_ts_`` in µs; Kafka's time where the source says none."""
+    times = [source.ts_us for source in sources]
+    if None in times:
+        kafka = records.column("timestamp").cast(pa.int64()).to_pylist()
+        times = [each if (each := micros(source)) is not None else other for source, other in zip(sources, kafka, strict=True)]
+    return pa.array(times, pa.int64())
+
+
+def system_arrays(records: pa.RecordBatch, ops: Sequence[str], ids: pa.Array, times: pa.Array) -> list[pa.Array]:
+    """The arrays of ``SYSTEM_COLUMNS`` for rows that come of ``records`` one to one."""
+    kinds = pa.array(ops, pa.string())
+    topic, partition, offset = (records.column(name) for name in ("topic", "partition", "offset"))
+    uid = pc.binary_join_element_wise(topic, partition.cast(pa.string()), offset.cast(pa.string()), "-")
+    if "b" in ops:
+        uid = pc.if_else(pc.equal(kinds, "b"), pc.binary_join_element_wise(uid, "b", "-"), uid)
+    return [ids, times.view(TIMESTAMP), kinds, uid, topic, partition, offset]

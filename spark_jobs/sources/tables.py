@@ -1,0 +1,221 @@
+"""The tables that a job has seen: one schema per table that covers every version of its rows, kept beside the checkpoint.
+
+A column is never forgotten: rows that lack it have null. So a table's schema only grows while a job lives, also over restarts,
+and a sink sees a change of schema as a new column or a wider type and as nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.errors import Fatal
+from spark_jobs.contract import Column, TableSchema
+from spark_jobs.sources.types import type_from_json, type_json, wider, wider_inferred
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import DataType
+
+_FORM_VERSION: Final = 1
+_KEPT: Final = 3
+
+
+def merged(
+    known: TableSchema | None, namespace: str, columns: Sequence[Column], where: str, *, guessed: bool = False
+) -> TableSchema:
+    """The schema that covers ``known`` and rows with ``columns``.
+
+    Args:
+        known: what was there; None for a new table.
+        namespace: the table's (for UMS the newest version's).
+        columns: key columns first.
+        where: names the place for messages (the file in which schemas are kept).
+        guessed: whether types were inferred from data: then they may widen up to text.
+
+    Raises:
+        Fatal: the key or a type changed so that no schema covers both; the message says what to do.
+    """
+    if known is None:
+        return TableSchema(namespace, tuple(columns))
+    old_key, new_key = [column.name for column in known.key], [column.name for column in columns if column.key]
+    if old_key != new_key:
+        raise Fatal(
+            f"Table {namespace}: its key was ({', '.join(old_key)}) and is ({', '.join(new_key)}) now. Rows before "
+            f"and after can't be "
+            f"told apart by one key: finish with the old table, then start a job with another name for the new one. "
+            f"{where}"
+        )
+    result = {column.name: column for column in known.columns}
+    for column in columns:
+        old = result.get(column.name)
+        if old is None:
+            result[column.name] = column
+            continue
+        both = wider_inferred(old.type, column.type) if guessed else wider(old.type, column.type)
+        if both is None:
+            raise Fatal(
+                f"Table {namespace}, column {column.name}: its type was {old.type.simpleString()} and is "
+                f"{column.type.simpleString()} now; no type holds both without loss. Change it back at the source, "
+                f"give the "
+                "new column another name (transform ReplaceField), or migrate the target and start a job with another "
+                f"name. {where}"
+            )
+        length = max(old.length, column.length) if old.length is not None and column.length is not None else None
+        result[column.name] = replace(old, type=both, nullable=old.nullable or column.nullable, length=length)
+    fresh = TableSchema(namespace, tuple(result.values()))
+    return known if fresh == known else fresh
+
+
+def lacking(schema: TableSchema, columns: Iterable[Column]) -> TableSchema:
+    """``schema`` with columns that these rows don't have made nullable."""
+    names = {column.name for column in columns}
+    changed = tuple(
+        column if column.name in names or column.nullable else replace(column, nullable=True) for column in schema.columns
+    )
+    return schema if changed == schema.columns else TableSchema(schema.namespace, changed)
+
+
+def to_json(tables: Mapping[str, TableSchema], extra: Mapping[str, Any]) -> str:
+    """What is kept of the tables; ``extra`` is a source's own."""
+    return json.dumps(
+        {
+            "version": _FORM_VERSION,
+            "extra": dict(extra),
+            "tables": {
+                name: {
+                    "namespace": schema.namespace,
+                    "columns": [
+                        {
+                            "name": column.name,
+                            "type": type_json(column.type),
+                            "nullable": column.nullable,
+                            "key": column.key,
+                            "length": column.length,
+                        }
+                        for column in schema.columns
+                    ],
+                }
+                for name, schema in tables.items()
+            },
+        },
+        indent=1,
+    )
+
+
+def from_json(text: str) -> tuple[dict[str, TableSchema], dict[str, Any]]:
+    """The tables and the source's own data that ``to_json`` wrote.
+
+    Raises:
+        ValueError: it is no such text.
+    """
+    data = json.loads(text)
+    if not isinstance(data, dict) or data.get("version") != _FORM_VERSION:
+        raise ValueError(
+            f"form version {data.get('version') if isinstance(data, dict) else '?'}, this release reads {_FORM_VERSION}"
+        )
+    tables = {
+        name: TableSchema(
+            each["namespace"],
+            tuple(
+                Column(column["name"], _type(column["type"]), column["nullable"], column["key"], column["length"])
+                for column in each["columns"]
+            ),
+        )
+        for name, each in data["tables"].items()
+    }
+    return tables, data["extra"]
+
+
+def _type(data: Any) -> DataType:
+    return type_from_json(data)
+
+
+class SchemaFiles:
+    """Keeps the text in ``<checkpoint>/schemas/<number>.json`` on any file system that Hadoop knows; blocks.
+
+    The newest number counts; a file is written under another name first, so a crash leaves none half written.
+    """
+
+    def __init__(self, spark: SparkSession, checkpoint: str | None) -> None:
+        self._spark = spark
+        self.folder = f"{checkpoint.rstrip('/')}/schemas" if checkpoint else ""
+        self._number = -1
+
+    def load(self) -> str | None:
+        """The newest text, or None; None also without a checkpoint.
+
+        Raises:
+            Fatal: the folder can't be read.
+        """
+        if not self.folder:
+            return None
+        system, folder = self._system()
+        try:
+            if not system.exists(folder):
+                return None
+            numbers = self._numbers(system, folder)
+            if not numbers:
+                return None
+            self._number = max(numbers)
+            stream = system.open(self._path(f"{self.folder}/{self._number}.json"))
+            try:
+                return str(self._jvm().org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+            finally:
+                stream.close()
+        except self._errors() as error:
+            raise Fatal(f"The schemas of the job's tables can't be read from {self.folder}: {error}") from error
+
+    def save(self, text: str) -> None:
+        """Keep ``text`` as the newest.
+
+        Raises:
+            Fatal: it can't be written.
+        """
+        if not self.folder:
+            return
+        system, folder = self._system()
+        try:
+            system.mkdirs(folder)
+            number = self._number + 1
+            part = self._path(f"{self.folder}/.{number}.part")
+            stream = system.create(part, True)
+            try:
+                stream.write(bytearray(text, "utf-8"))
+            finally:
+                stream.close()
+            if not system.rename(part, self._path(f"{self.folder}/{number}.json")):
+                raise Fatal(
+                    f"The schemas of the job's tables can't be written: {self.folder}/{number}.json is there already. "
+                    f"Is the "
+                    "job running twice?"
+                )
+            self._number = number
+            for old in self._numbers(system, folder):
+                if old <= number - _KEPT:
+                    system.delete(self._path(f"{self.folder}/{old}.json"), False)
+        except self._errors() as error:
+            raise Fatal(f"The schemas of the job's tables can't be written to {self.folder}: {error}") from error
+
+    def _numbers(self, system: Any, folder: Any) -> list[int]:
+        names = [status.getPath().getName() for status in system.listStatus(folder)]
+        return [int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit()]
+
+    def _system(self) -> tuple[Any, Any]:
+        folder = self._path(self.folder)
+        return folder.getFileSystem(self._spark.sparkContext._jsc.hadoopConfiguration()), folder  # noqa: SLF001 - pyspark has no other way
+
+    def _path(self, text: str) -> Any:
+        return self._jvm().org.apache.hadoop.fs.Path(text)
+
+    def _jvm(self) -> Any:
+        return self._spark.sparkContext._jvm  # noqa: SLF001 - pyspark has no other way
+
+    @staticmethod
+    def _errors() -> tuple[type[Exception], ...]:
+        from py4j.protocol import Py4JError
+
+        return (Py4JError,)

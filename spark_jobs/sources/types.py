@@ -1,0 +1,277 @@
+"""Connect's types as Spark's, and what becomes of a column whose type changes. All functions are pure; docs/jobs/formats.md.
+
+A column's *form* says how a value is written; its Spark type is what a frame holds. Logical types are those of Connect and of
+Debezium (``io.debezium.*``), in JSON and in Avro alike.
+"""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import types as t
+
+from connectors.errors import Skippable
+from connectors.schema import DATE, DECIMAL, TIME, TIMESTAMP, Field, Schema, Type
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Spark's most.
+MAX_PRECISION: Final = 38
+
+
+class Form(StrEnum):
+    """How a value is written, where that is not its Spark type's own way."""
+
+    PLAIN = "plain"
+    DECIMAL = "decimal"  # unscaled big-endian bytes; the scale is the Spark type's
+    VARIABLE_DECIMAL = "variable_decimal"  # struct {scale, value}; becomes a string
+    DAYS = "days"
+    MILLIS = "millis"
+    MICROS = "micros"
+    NANOS = "nanos"
+    TIME_MILLIS = "time_millis"  # of the day; becomes nanoseconds
+    TIME_MICROS = "time_micros"
+    ISO_DATE = "iso_date"
+    ISO_TIMESTAMP = "iso_timestamp"
+    CELL = "cell"  # struct {value} of the legacy Scylla format
+    TEXT = "text"  # any JSON value as text: strings as they are, all else as compact JSON
+    NUMBER = "number"  # a decimal as a JSON number or text
+    LOOSE_DATE = "loose_date"  # days since 1970, or ISO 8601
+    LOOSE_TIMESTAMP = "loose_timestamp"  # a number in the unit of parameter ``unit``, or ISO 8601
+    ENTRIES = "entries"  # a map whose keys are no strings, as an array of entries
+
+
+_SIMPLE: Final[Mapping[Type, t.DataType]] = {
+    Type.INT8: t.ByteType(),
+    Type.INT16: t.ShortType(),
+    Type.INT32: t.IntegerType(),
+    Type.INT64: t.LongType(),
+    Type.FLOAT32: t.FloatType(),
+    Type.FLOAT64: t.DoubleType(),
+    Type.BOOLEAN: t.BooleanType(),
+    Type.STRING: t.StringType(),
+    Type.BYTES: t.BinaryType(),
+}
+_TIME_PACKAGE: Final = "io.debezium.time."
+_LOGICAL: Final[Mapping[tuple[Type, str], tuple[Form, t.DataType]]] = {
+    (Type.INT32, DATE): (Form.DAYS, t.DateType()),
+    (Type.INT32, TIME): (Form.TIME_MILLIS, t.LongType()),
+    (Type.INT64, TIMESTAMP): (Form.MILLIS, t.TimestampType()),
+    (Type.INT32, _TIME_PACKAGE + "Date"): (Form.DAYS, t.DateType()),
+    (Type.INT32, _TIME_PACKAGE + "Time"): (Form.TIME_MILLIS, t.LongType()),
+    (Type.INT64, _TIME_PACKAGE + "MicroTime"): (Form.TIME_MICROS, t.LongType()),
+    (Type.INT64, _TIME_PACKAGE + "NanoTime"): (Form.PLAIN, t.LongType()),
+    (Type.INT64, _TIME_PACKAGE + "Timestamp"): (Form.MILLIS, t.TimestampType()),
+    (Type.INT64, _TIME_PACKAGE + "MicroTimestamp"): (Form.MICROS, t.TimestampType()),
+    (Type.INT64, _TIME_PACKAGE + "NanoTimestamp"): (Form.NANOS, t.TimestampType()),
+    (Type.STRING, _TIME_PACKAGE + "ZonedTimestamp"): (Form.ISO_TIMESTAMP, t.TimestampType()),
+    (Type.STRING, _TIME_PACKAGE + "IsoTimestamp"): (Form.ISO_TIMESTAMP, t.TimestampType()),
+    (Type.STRING, _TIME_PACKAGE + "IsoDate"): (Form.ISO_DATE, t.DateType()),
+}
+_JSON: Final = "io.millrace.json."
+_LOOSE: Final[Mapping[str, tuple[Form, t.DataType]]] = {
+    _JSON + "Text": (Form.TEXT, t.StringType()),
+    _JSON + "Date": (Form.LOOSE_DATE, t.DateType()),
+    _JSON + "Timestamp": (Form.LOOSE_TIMESTAMP, t.TimestampType()),
+}
+_VARIABLE_DECIMAL: Final = "io.debezium.data.VariableScaleDecimal"
+_CELL_SUFFIX: Final = ".Cell"
+
+
+def form_of(schema: Schema) -> Form:
+    """How values of ``schema`` are written."""
+    if schema.name is not None:
+        found = _LOGICAL.get((schema.type, schema.name))
+        if found is not None:
+            return found[0]
+        if schema.type is Type.BYTES and schema.name == DECIMAL:
+            return Form.DECIMAL
+        if schema.name in _LOOSE:
+            return _LOOSE[schema.name][0]
+        if schema.name == _JSON + "Number":
+            return Form.NUMBER
+        if schema.type is Type.STRUCT and schema.name == _VARIABLE_DECIMAL:
+            return Form.VARIABLE_DECIMAL
+        if is_cell(schema):
+            return Form.CELL
+    if schema.type is Type.MAP and schema.key_schema is not None and schema.key_schema.type is not Type.STRING:
+        return Form.ENTRIES
+    return Form.PLAIN
+
+
+def is_cell(schema: Schema) -> bool:
+    """Whether it is the wrapper ``{value}`` around a cell of the legacy Scylla format."""
+    return (
+        schema.type is Type.STRUCT
+        and schema.name is not None
+        and schema.name.endswith(_CELL_SUFFIX)
+        and [member.name for member in schema.fields] == ["value"]
+    )
+
+
+def spark_type(schema: Schema, path: str = "") -> t.DataType:
+    """The Spark type of values of ``schema``.
+
+    Raises:
+        Skippable: there is none (a decimal with more than 38 digits after the point, an array without element type).
+    """
+    form = form_of(schema)
+    if form in {Form.DECIMAL, Form.NUMBER}:
+        scale = int(schema.parameter("scale") or 0)
+        if not 0 <= scale <= MAX_PRECISION:
+            raise Skippable(
+                f"Column {path}: a decimal with scale {scale} has no counterpart in Spark (0 to {MAX_PRECISION}). "
+                "Let the connector write it as text (decimal.handling.mode=string)."
+            )
+        return t.DecimalType(MAX_PRECISION, scale)
+    if form is Form.VARIABLE_DECIMAL:
+        return t.StringType()
+    if form is Form.CELL:
+        return spark_type(schema.fields[0].schema, path)
+    if schema.name is not None and schema.name in _LOOSE:
+        return _LOOSE[schema.name][1]
+    if schema.name is not None and (schema.type, schema.name) in _LOGICAL:
+        return _LOGICAL[schema.type, schema.name][1]
+    if schema.type in _SIMPLE:
+        return _SIMPLE[schema.type]
+    if schema.type is Type.STRUCT:
+        return t.StructType(
+            [t.StructField(member.name, spark_type(member.schema, f"{path}.{member.name}"), True) for member in schema.fields]
+        )
+    if schema.value_schema is None or (schema.type is Type.MAP and schema.key_schema is None):
+        raise Skippable(f"Column {path}: its schema is {schema.type} without a type of its elements.")
+    elements = spark_type(schema.value_schema, f"{path}[]")
+    if schema.type is Type.MAP and schema.key_schema is not None:
+        return t.MapType(spark_type(schema.key_schema, f"{path}[key]"), elements, True)
+    return t.ArrayType(elements, True)
+
+
+def json_schema(kind: t.DataType, unit: str = "ms") -> Schema:
+    """The schema by which values of JSON without a schema are read for a column of type ``kind``.
+
+    Args:
+        kind: an inferred or declared type.
+        unit: what a number means as a timestamp: ms, us or ns.
+    """
+    if isinstance(kind, t.StringType):
+        return Schema(Type.STRING, optional=True, name=_JSON + "Text")
+    if isinstance(kind, t.DateType):
+        return Schema(Type.INT32, optional=True, name=_JSON + "Date")
+    if isinstance(kind, t.TimestampType):
+        return Schema(Type.INT64, optional=True, name=_JSON + "Timestamp", parameters=(("unit", unit),))
+    if isinstance(kind, t.DecimalType):
+        return Schema(Type.BYTES, optional=True, name=_JSON + "Number", parameters=(("scale", str(kind.scale)),))
+    if isinstance(kind, t.ArrayType):
+        return Schema(Type.ARRAY, optional=True, value_schema=json_schema(kind.elementType, unit))
+    if isinstance(kind, t.MapType):
+        return Schema(Type.MAP, optional=True, key_schema=Schema(Type.STRING), value_schema=json_schema(kind.valueType, unit))
+    if isinstance(kind, t.StructType):
+        return Schema(
+            Type.STRUCT, optional=True, fields=tuple(Field(each.name, json_schema(each.dataType, unit)) for each in kind.fields)
+        )
+    return Schema(next(own for own, spark in _SIMPLE.items() if spark == kind), optional=True)
+
+
+def length_of(schema: Schema) -> int | None:
+    """The longest value, where Debezium says so (``column.propagate.source.type``)."""
+    text = schema.parameter("__debezium.source.column.length")
+    return int(text) if text is not None and text.isdigit() and schema.type in {Type.STRING, Type.BYTES} else None
+
+
+_WHOLE: Final = (t.ByteType, t.ShortType, t.IntegerType, t.LongType)
+_DIGITS: Final = {t.ByteType: 3, t.ShortType: 5, t.IntegerType: 10, t.LongType: 19}
+
+
+def wider(one: t.DataType, two: t.DataType) -> t.DataType | None:
+    """The type that holds the values of both without loss, or None.
+
+    Whole numbers widen to larger ones, to decimals and (up to 32 bits) to double; float to double; a decimal to one with the
+    larger scale; a date
+    to a timestamp; inside of arrays, maps and structs likewise, and structs may get members.
+    """
+    if one == two:
+        return one
+    kinds = (type(one), type(two))
+    if all(kind in _WHOLE for kind in kinds):
+        return one if _WHOLE.index(kinds[0]) > _WHOLE.index(kinds[1]) else two
+    if isinstance(one, t.ArrayType) and isinstance(two, t.ArrayType):
+        element = wider(one.elementType, two.elementType)
+        return t.ArrayType(element, True) if element is not None else None
+    if isinstance(one, t.MapType) and isinstance(two, t.MapType):
+        key, value = wider(one.keyType, two.keyType), wider(one.valueType, two.valueType)
+        return t.MapType(key, value, True) if key is not None and value is not None else None
+    if isinstance(one, t.StructType) and isinstance(two, t.StructType):
+        return _wider_struct(one, two)
+    if isinstance(one, t.DecimalType) and isinstance(two, t.DecimalType):
+        return t.DecimalType(MAX_PRECISION, max(one.scale, two.scale))
+    return _wider_kinds(one, two) or _wider_kinds(two, one)
+
+
+def _wider_kinds(narrow: t.DataType, wide: t.DataType) -> t.DataType | None:
+    kind = type(narrow)
+    if isinstance(wide, t.DoubleType) and kind in {t.FloatType, t.ByteType, t.ShortType, t.IntegerType}:
+        return wide
+    if isinstance(wide, t.FloatType) and kind in {t.ByteType, t.ShortType}:
+        return wide
+    if isinstance(wide, t.FloatType) and kind is t.IntegerType:
+        return t.DoubleType()
+    if isinstance(wide, t.DecimalType) and kind in _DIGITS and wide.precision - wide.scale >= _DIGITS[kind]:
+        return wide
+    if isinstance(wide, t.TimestampType) and kind is t.DateType:
+        return wide
+    return None
+
+
+def _wider_struct(one: t.StructType, two: t.StructType) -> t.StructType | None:
+    fields = {field.name: field.dataType for field in one.fields}
+    for field in two.fields:
+        if field.name in fields:
+            both = wider(fields[field.name], field.dataType)
+            if both is None:
+                return None
+            fields[field.name] = both
+        else:
+            fields[field.name] = field.dataType
+    return t.StructType([t.StructField(name, kind, True) for name, kind in fields.items()])
+
+
+def inferred(value: Any) -> t.DataType | None:
+    """The type for a value of JSON without a schema; None for null, which says nothing.
+
+    Whole numbers are long (beyond 64 bits decimal(38,0)), others double; arrays and objects are kept as JSON text.
+    """
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return t.BooleanType()
+    if isinstance(value, int):
+        return t.LongType() if -(1 << 63) <= value < 1 << 63 else t.DecimalType(MAX_PRECISION, 0)
+    if isinstance(value, float):
+        return t.DoubleType()
+    return t.StringType()
+
+
+def wider_inferred(one: t.DataType, two: t.DataType) -> t.DataType:
+    """As ``wider`` for inferred types: whole numbers and fractions become double, all other mixes string."""
+    if one == two:
+        return one
+    kinds = {type(one), type(two)}
+    if kinds == {t.LongType, t.DoubleType}:
+        return t.DoubleType()
+    if kinds == {t.LongType, t.DecimalType}:
+        return one if isinstance(one, t.DecimalType) else two
+    return t.StringType()
+
+
+def type_json(kind: t.DataType) -> Any:
+    """``kind`` as JSON data."""
+    return json.loads(kind.json())
+
+
+def type_from_json(data: Any) -> t.DataType:
+    """The type that ``type_json`` wrote."""
+    wrapped = {"type": "struct", "fields": [{"name": "c", "type": data, "nullable": True, "metadata": {}}]}
+    return t.StructType.fromJson(wrapped).fields[0].dataType

@@ -1,0 +1,381 @@
+"""``source.format=ums``: UMS 1.3 (specs: DBus, Wormhole).
+
+One topic may hold many tables; a message holds many rows and its own schema. Decoded in Python: rows are tuples of text,
+collected over messages of one schema and cast column by column by Arrow.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from connectors.errors import Fatal, Skippable
+from connectors.formats.ums import BATCH, INCREMENT, INITIAL, Namespace
+from connectors.options import ConfigDef
+from spark_jobs.contract import UMS_COLUMNS, Column, Source, TableChanges, TableSchema
+from spark_jobs.dead_letters import DeadLetters
+from spark_jobs.sources.columns import arrow_type
+from spark_jobs.sources.decoding import COMMON_KEYS, FIELDS, frame_type
+from spark_jobs.sources.rows import KAFKA_FIELDS, SYSTEM_TYPES, TIMESTAMP, Report
+from spark_jobs.sources.tables import SchemaFiles, from_json, lacking, merged, to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from pyspark.sql import DataFrame
+
+    from spark_jobs.contract import Batch, JobContext
+
+#: Digits after the point of UMS's decimal, whose messages don't say.
+DECIMAL_SCALE: Final = 18
+TYPES: Final[Mapping[str, t.DataType]] = {
+    "string": t.StringType(),
+    "int": t.IntegerType(),
+    "long": t.LongType(),
+    "float": t.FloatType(),
+    "double": t.DoubleType(),
+    "decimal": t.DecimalType(38, DECIMAL_SCALE),
+    "boolean": t.BooleanType(),
+    "date": t.DateType(),
+    "datetime": t.TimestampType(),
+    "binary": t.BinaryType(),
+}
+_WITH_ROWS: Final = frozenset({INCREMENT, INITIAL, BATCH})
+_KINDS: Final = "protocol string, schema binary, count long"
+_OPS: Final = frozenset("iudb")
+_BAD: Final = (msgspec.DecodeError, ValueError, TypeError, OverflowError, Skippable, KeyError)
+
+
+class _Protocol(msgspec.Struct, gc=False):
+    type: str
+
+
+class _Row(msgspec.Struct, gc=False):
+    tuple: list[str | None]
+
+
+class _Message(msgspec.Struct, gc=False):
+    protocol: _Protocol
+    schema: msgspec.Raw
+    payload: list[_Row] = []
+
+
+class _Head(msgspec.Struct, gc=False):
+    protocol: _Protocol
+    schema: msgspec.Raw
+
+
+@dataclass(frozen=True, slots=True)
+class UmsLayout:
+    """The fields of one version of a table.
+
+    Attributes:
+        namespace: seven parts.
+        names: fields in order.
+        kinds: their UMS types.
+    """
+
+    namespace: str
+    names: tuple[str, ...]
+    kinds: tuple[str, ...]
+
+    @property
+    def table(self) -> str:
+        """What stays the same over versions: the first four parts."""
+        return ".".join(self.namespace.split(".")[:4])
+
+    @property
+    def version(self) -> tuple[int, str]:
+        """The table version, for finding the newest."""
+        text = self.namespace.split(".")[4]
+        return (int(text) if text.isdigit() else -1, text)
+
+    def columns(self, keys: Sequence[str]) -> tuple[Column, ...]:
+        """The table's own columns, the key first.
+
+        Raises:
+            Skippable: a key column is not among them.
+        """
+        own = {name: TYPES[kind] for name, kind in zip(self.names, self.kinds, strict=True) if name not in UMS_COLUMNS}
+        missing = [name for name in keys if name not in own]
+        if missing:
+            raise Skippable(f"source.key.columns: {self.namespace} has no column {', '.join(missing)}; it has {', '.join(own)}")
+        return tuple(
+            Column(name, own[name], nullable=name not in keys, key=name in keys)
+            for name in [*keys, *(name for name in own if name not in keys)]
+        )
+
+
+def layout_of(schema: bytes) -> UmsLayout:
+    """The layout in a message's ``schema``.
+
+    Raises:
+        Skippable: it is none.
+    """
+    try:
+        data = json.loads(schema)
+        Namespace.parse(data["namespace"])
+        names = tuple(str(each["name"]) for each in data["fields"])
+        kinds = tuple(str(each["type"]).lower() for each in data["fields"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise Skippable(f"The message's schema is no UMS schema: {error}") from None
+    unknown = [kind for kind in kinds if kind not in TYPES]
+    if unknown:
+        raise Skippable(f"The UMS type {unknown[0]!r} is unknown; known are {', '.join(TYPES)}.")
+    missing = [name for name in UMS_COLUMNS if name not in names]
+    if missing:
+        raise Skippable(f"The message lacks the system fields {', '.join(missing)}.")
+    return UmsLayout(data["namespace"], names, kinds)
+
+
+class UmsSource(Source):
+    """Decodes UMS; heartbeats and terminations are counted (metrics ``ums_heartbeats_total``, ``ums_terminations_total``)."""
+
+    config_def: ClassVar[ConfigDef] = ConfigDef(
+        [each for each in COMMON_KEYS if each.name in {"source.before.rows", "source.key.columns"}]
+    )
+    pass_through: ClassVar[tuple[str, ...]] = ("source.key.columns.",)
+
+    def __init__(self, context: JobContext) -> None:
+        super().__init__(context)
+        self._files = SchemaFiles(context.spark, context.config.get("checkpoint.location"))
+        self._tables: dict[str, TableSchema] = {}
+        self._versions: dict[str, tuple[int, str]] = {}
+        self._loaded = False
+
+    def changes(self, batch: Batch) -> list[TableChanges]:
+        """See ``Source.changes``; runs one Spark job that looks for schemas."""
+        self._load()
+        report = DeadLetters.of(self.context)
+        rows = batch.raw.where(f.col("value").isNotNull()).select(*FIELDS)
+        groups: dict[str, dict[bytes, UmsLayout]] = {}
+        for found in rows.mapInArrow(_looking(report), _KINDS).collect():
+            self._count(found["protocol"], found["count"])
+            if found["protocol"] in _WITH_ROWS:
+                layout = layout_of(bytes(found["schema"]))
+                groups.setdefault(layout.table, {})[bytes(found["schema"])] = layout
+        before = dict(self._tables)
+        for table, layouts in groups.items():
+            self._merge(table, layouts)
+        if before != self._tables:
+            self._files.save(to_json(self._tables, {}))
+        return [
+            TableChanges(self._tables[table], self._frame(rows, table, layouts, report)) for table, layouts in groups.items()
+        ]
+
+    def _load(self) -> None:
+        if not self._loaded:
+            text = self._files.load()
+            if text is not None:
+                self._tables, _ = from_json(text)
+            self._loaded = True
+
+    def _count(self, protocol: str, count: int) -> None:
+        if protocol not in _WITH_ROWS:
+            name = "ums_heartbeats_total" if protocol.endswith("heartbeat") else "ums_terminations_total"
+            self.context.metrics[name] = self.context.metrics.get(name, 0.0) + count
+
+    def _merge(self, table: str, layouts: Mapping[bytes, UmsLayout]) -> None:
+        where = f"(Schemas are kept in {self._files.folder}.)" if self._files.folder else ""
+        config = self.context.config
+        own = config.raw.get(f"source.key.columns.{table}")
+        keys = [name.strip() for name in own.split(",")] if own else list(config.get("source.key.columns") or ())
+        schema = self._tables.get(table)
+        for layout in sorted(layouts.values(), key=lambda each: each.version):
+            try:
+                columns = layout.columns(keys)
+            except Skippable as error:
+                raise Fatal(str(error)) from error
+            newest = schema is None or layout.version >= UmsLayout(schema.namespace, (), ()).version
+            schema = lacking(merged(schema, layout.namespace, columns, where), columns)
+            if newest and schema.namespace != layout.namespace:
+                schema = TableSchema(layout.namespace, schema.columns)
+        if schema is not None:
+            self._tables[table] = schema
+
+    def _frame(self, rows: DataFrame, table: str, layouts: dict[bytes, UmsLayout], report: DeadLetters) -> DataFrame:
+        schema = self._tables[table]
+        return rows.mapInArrow(
+            _decoding(schema, layouts, bool(self.context.config.get("source.before.rows")), report), frame_type(schema)
+        )
+
+
+def _looking(report: DeadLetters) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        found: dict[tuple[str, bytes], int] = {}
+        with report:
+            for batch in batches:
+                look(batch, found, report.report)
+        yield pa.RecordBatch.from_arrays(
+            [
+                pa.array([protocol for protocol, _ in found], pa.string()),
+                pa.array([schema for _, schema in found], pa.binary()),
+                pa.array(list(found.values()), pa.int64()),
+            ],
+            names=["protocol", "schema", "count"],
+        )
+
+    return run
+
+
+def look(batch: pa.RecordBatch, found: dict[tuple[str, bytes], int], report: Report) -> None:
+    """Count messages by protocol and schema; reports those that are no UMS, and those that have rows of an unusable schema."""
+    decode = msgspec.json.Decoder(_Head).decode
+    for index, value in enumerate(batch.column("value").to_pylist()):
+        try:
+            head = decode(value)
+            kind = (head.protocol.type, bytes(head.schema) if head.protocol.type in _WITH_ROWS else b"")
+            if kind not in found:
+                if kind[1]:
+                    layout_of(kind[1])
+                elif not kind[0].endswith(("heartbeat", "termination")):
+                    raise Skippable(f"The protocol {kind[0]!r} is unknown.")
+                found[kind] = 0
+            found[kind] += 1
+        except _BAD as error:
+            bad(batch, index, report, error)
+
+
+def bad(batch: pa.RecordBatch, index: int, report: Report, error: Exception) -> None:
+    """Report a message of ``batch``."""
+    topic, partition, offset, key, value = (
+        batch.column(name)[index].as_py() for name in ("topic", "partition", "offset", "key", "value")
+    )
+    report(topic, partition, offset, key, value, error)
+
+
+def _decoding(
+    schema: TableSchema,
+    layouts: dict[bytes, UmsLayout],
+    before: bool,  # noqa: FBT001
+    report: DeadLetters,
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import gc
+
+        gc.disable()
+        decoder = UmsDecoder(schema, layouts, before=before, report=report.report)
+        try:
+            with report:
+                for batch in batches:
+                    yield from decoder.decode(batch)
+        finally:
+            gc.enable()
+
+    return run
+
+
+class UmsDecoder:
+    """Decodes the messages of one table; lives as long as a Spark task.
+
+    Args:
+        schema: the table.
+        layouts: its versions in the batch, by the text of the message's schema.
+        before: whether ``b`` rows are wanted.
+        report: takes (topic, partition, offset, key, value, error) of a bad message, whose rows are all left out.
+    """
+
+    def __init__(self, schema: TableSchema, layouts: Mapping[bytes, UmsLayout], *, before: bool, report: Report) -> None:
+        self._schema = schema
+        self._layouts = layouts
+        self._before = before
+        self._report = report
+        self._message = msgspec.json.Decoder(_Message)
+        self._arrow = pa.schema([*((column.name, arrow_type(column.type)) for column in schema.columns), *SYSTEM_TYPES])
+
+    def decode(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The rows of a batch of messages, in order."""
+        run: list[tuple[int, list[list[str | None]]]] = []
+        of: UmsLayout | None = None
+        for index, value in enumerate(batch.column("value").to_pylist()):
+            try:
+                message = self._message.decode(value)
+            except _BAD:
+                continue  # reported by the search for schemas, or by it found to be of no table
+            layout = self._layouts.get(bytes(message.schema))
+            if layout is None or message.protocol.type not in _WITH_ROWS:
+                continue
+            if layout is not of and run and of is not None:
+                yield from self._arrays(of, run, batch)
+                run = []
+            of = layout
+            run.append((index, [row.tuple for row in message.payload]))
+        if run and of is not None:
+            yield from self._arrays(of, run, batch)
+
+    def _arrays(
+        self, layout: UmsLayout, run: Sequence[tuple[int, list[list[str | None]]]], batch: pa.RecordBatch
+    ) -> Iterator[pa.RecordBatch]:
+        try:
+            yield self._build(layout, run, batch)
+        except _BAD as error:
+            if len(run) == 1:
+                index = run[0][0]
+                bad(batch, index, self._report, error)
+                return
+            for each in run:
+                yield from self._arrays(layout, [each], batch)
+
+    def _build(
+        self, layout: UmsLayout, run: Sequence[tuple[int, list[list[str | None]]]], batch: pa.RecordBatch
+    ) -> pa.RecordBatch:
+        tuples = [values for _, rows in run for values in rows]
+        width = len(layout.names)
+        if any(len(values) != width for values in tuples):
+            raise Skippable(f"A tuple has another number of values than the schema has fields ({width}).")
+        indexes = pa.array([index for index, rows in run for _ in rows], pa.int32())
+        texts = dict(zip(layout.names, zip(*tuples, strict=True), strict=True)) if tuples else dict.fromkeys(layout.names, ())
+        kinds = dict(zip(layout.names, layout.kinds, strict=True))
+        if not set(texts["ums_op_"]) <= _OPS:
+            raise Skippable("ums_op_ is none of i, u, d, b.")
+        records = batch.select(KAFKA_FIELDS).take(indexes)
+        system = [
+            cast(texts["ums_id_"], "long"),
+            cast(texts["ums_ts_"], "datetime"),
+            pa.array(texts["ums_op_"], pa.string()),
+            pa.array(texts["ums_uid_"], pa.string()),
+            records.column("topic"),
+            records.column("partition"),
+            records.column("offset"),
+        ]
+        if any(array.null_count for array in system):
+            raise Skippable("A system field (ums_id_, ums_ts_, ums_op_, ums_uid_) is null.")
+        arrays = []
+        for column in self._schema.columns:
+            target = self._arrow.field(column.name).type
+            array = (
+                cast(texts[column.name], kinds[column.name]).cast(target)
+                if column.name in texts
+                else pa.nulls(len(tuples), target)
+            )
+            if column.key and array.null_count:
+                raise Skippable(f"The key column {column.name} is null.")
+            arrays.append(array)
+        built = pa.RecordBatch.from_arrays([*arrays, *system], schema=self._arrow)
+        return built if self._before else built.filter(pc.not_equal(built.column("ums_op_"), "b"))
+
+
+def cast(values: Sequence[str | None], kind: str) -> pa.Array:
+    """An array of UMS's text values of type ``kind``.
+
+    Raises:
+        ValueError: one is no such value (Arrow's errors are of this class).
+    """
+    if kind == "binary":
+        decode = msgspec.json.Decoder(bytes).decode
+        return pa.array([None if each is None else decode(b'"' + each.encode() + b'"') for each in values], pa.binary())
+    text = pa.array(values, pa.string())
+    if kind == "string":
+        return text
+    if kind == "datetime":
+        return text.cast(pa.timestamp("us")).view(TIMESTAMP)
+    if kind == "decimal":
+        return text.cast(pa.decimal128(38, DECIMAL_SCALE))
+    return text.cast(arrow_type(TYPES[kind]))

@@ -1,0 +1,110 @@
+"""``source.format=partition-update`` without the materializer: a history of the raw updates, one row each, as JSON text.
+
+An update is no image of a row: to have rows, use ``transform.type=materialize``. Of JSON the JVM only takes the bytes as text;
+Avro it
+decodes and writes as JSON.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from connectors.errors import Fatal, Skippable
+from connectors.options import ConfigDef
+from spark_jobs.contract import Column, Source, TableChanges, TableSchema
+from spark_jobs.dead_letters import DeadLetters
+from spark_jobs.sources.avro import HEAD_SIZE, Registry, decoded, head
+from spark_jobs.sources.avro_frame import putting_aside
+from spark_jobs.sources.decoding import FIELDS
+from spark_jobs.sources.discovery import find
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as Expression
+    from pyspark.sql import DataFrame
+
+    from spark_jobs.contract import Batch, JobContext
+
+#: The columns: Kafka's key (the partition key in Cassandra's serialized form) and the update. There is no primary key: every
+#: update counts.
+COLUMNS: Final = (Column("partition_key", t.BinaryType()), Column("update", t.StringType()))
+_BAD: Final = "The bytes are no partition update: not UTF-8, or not what the schema says."
+
+
+class PartitionUpdateSource(Source):
+    """Gives each update as a row ``partition_key``, ``update``; the topic is the table, every row an insert (``ums_op_`` i)."""
+
+    config_def: ClassVar[ConfigDef] = ConfigDef()
+
+    def __init__(self, context: JobContext) -> None:
+        super().__init__(context)
+        self._avro = context.config.get("source.value.encoding") == "avro"
+        self._registry = Registry(context.config) if self._avro else None
+        self._texts: dict[int, str] = {}
+
+    def changes(self, batch: Batch) -> list[TableChanges]:
+        """See ``Source.changes``."""
+        report = DeadLetters.of(self.context)
+        rows = batch.raw.where(f.col("value").isNotNull())
+        payload = (
+            self._from_avro(batch)
+            if self._avro
+            else f.when(f.is_valid_utf8(f.col("value").cast("string")), f.col("value").cast("string"))
+        )
+        rows = rows.select(*FIELDS, payload.alias("update"))
+        if report.tolerant:
+            bad = rows.where(f.col("update").isNull()).select(
+                "topic", "partition", "offset", "key", "value", f.lit(_BAD).alias("error")
+            )
+            bad.mapInArrow(putting_aside(report), "n long").collect()
+            rows = rows.where(f.col("update").isNotNull())
+        else:
+            place = f.concat(
+                f.lit("the record at "),
+                "topic",
+                f.lit("-"),
+                f.col("partition").cast("string"),
+                f.lit(" offset "),
+                f.col("offset").cast("string"),
+                f.lit(f" can't be decoded: {_BAD}"),
+            )
+            rows = rows.withColumn("update", f.coalesce("update", f.raise_error(place).cast("string")))
+        return [
+            TableChanges(TableSchema(topic, COLUMNS), _frame(rows.where(f.col("topic") == topic)))
+            for topic in sorted({topic for (topic, _), (first, end) in batch.ranges.items() if end > first})
+        ]
+
+    def _from_avro(self, batch: Batch) -> Expression:
+        if self._registry is None:
+            raise Fatal("source.schema.registry.url is missing.")
+        ids = set()
+        for found in find(batch.raw, "avro", "bytes"):
+            if len(found.ref.value) == 2 * HEAD_SIZE and found.ref.value.startswith("00"):
+                ids.add(int.from_bytes(bytes.fromhex(found.ref.value)[1:], "big"))
+        result: Expression = f.lit(None).cast("string")
+        for schema_id in sorted(ids):
+            if schema_id not in self._texts:
+                try:
+                    self._texts[schema_id] = self._registry.text(schema_id)
+                except Skippable as error:
+                    raise Fatal(str(error)) from error
+            update = decoded(f.col("value"), self._texts[schema_id])
+            mine = f.substring("value", 1, HEAD_SIZE) == head(schema_id)
+            result = f.when(mine, f.when(update.getField("key").isNotNull(), f.to_json(update))).otherwise(result)
+        return result
+
+
+def _frame(rows: DataFrame) -> DataFrame:
+    return rows.select(
+        f.col("key").alias("partition_key"),
+        "update",
+        f.col("offset").alias("ums_id_"),
+        f.col("timestamp").alias("ums_ts_"),
+        f.lit("i").alias("ums_op_"),
+        f.concat_ws("-", "topic", f.col("partition").cast("string"), f.col("offset").cast("string")).alias("ums_uid_"),
+        f.col("topic").alias("kafka_topic_"),
+        f.col("partition").alias("kafka_partition_"),
+        f.col("offset").alias("kafka_offset_"),
+    )

@@ -1,0 +1,87 @@
+"""YAML job files: values as they are written (no guessing at types), with lines, duplicates refused."""
+from __future__ import annotations
+
+from typing import Any, Final
+
+import yaml
+
+from connectors.errors import ConfigInvalid
+
+_NULL: Final = "tag:yaml.org,2002:null"
+_BOOLEAN: Final = "tag:yaml.org,2002:bool"
+_MERGE: Final = "tag:yaml.org,2002:merge"
+_BINARY: Final = "tag:yaml.org,2002:binary"
+
+
+def flatten_yaml(text: str, path: str = "") -> tuple[dict[str, str], dict[str, int]]:
+    """The dotted properties of a YAML document, and the line of each.
+
+    Scalars are taken as they are written, so that 007 or 1_0 keep their digits; true and false in any case become Java's. A
+    null is the same as leaving the option out.
+
+    Raises:
+        ConfigInvalid: it is not YAML, not a mapping, names an option twice, or holds a list of anything but scalars.
+    """
+    try:
+        documents = list(yaml.compose_all(text, Loader=yaml.SafeLoader))
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise ConfigInvalid(f"{path}:{line}: is not YAML: {error.problem or error}") from None
+    except yaml.YAMLError as error:
+        raise ConfigInvalid(f"{path}: is not YAML: {error}") from None
+    if not documents or documents[0] is None:
+        return {}, {}
+    if len(documents) > 1:
+        raise ConfigInvalid(f"{path}:{documents[1].start_mark.line + 1}: a job file holds one document; put the other job "
+                            f"into a "
+                            "file of its own")
+    if not isinstance(documents[0], yaml.MappingNode):
+        raise ConfigInvalid(f"{path}:1: must be a mapping of the job's options")
+    values: dict[str, str] = {}
+    lines: dict[str, int] = {}
+    _visit("", documents[0], values, lines, path, 0)
+    return values, lines
+
+
+def _visit(prefix: str, node: Any, values: dict[str, str], lines: dict[str, int], path: str, depth: int) -> None:
+    if depth > 30:
+        raise ConfigInvalid(f"{path}:{node.start_mark.line + 1}: is nested more than 30 deep (or an anchor holds itself)")
+    for key, value in node.value:
+        line = key.start_mark.line + 1
+        if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
+            raise ConfigInvalid(f"{path}:{line}: option names must be plain texts (merge keys are not supported)")
+        name = f"{prefix}{_whole(str(key.value), line, path)}"
+        if isinstance(value, yaml.MappingNode):
+            _visit(f"{name}.", value, values, lines, path, depth + 1)
+            continue
+        if name in lines:
+            raise ConfigInvalid(f"{path}:{line}: {name} is given twice, first on line {lines[name]}; remove one")
+        lines[name] = line
+        if isinstance(value, yaml.SequenceNode):
+            values[name] = ",".join(_item(name, item, path) for item in value.value)
+        elif value.tag != _NULL:
+            values[name] = _scalar(value, path)
+
+
+def _scalar(node: Any, path: str) -> str:
+    text = _whole(str(node.value), node.start_mark.line + 1, path)
+    if node.tag == _BOOLEAN and text.lower() in ("true", "false"):
+        return text.lower()
+    return text
+
+
+def _whole(text: str, line: int, path: str) -> str:
+    """``text`` with pairs of surrogates joined: JSON writes characters beyond 16 bits so, YAML takes the halves as they are."""
+    try:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError:
+        raise ConfigInvalid(f"{path}:{line}: holds half of a surrogate pair") from None
+
+
+def _item(name: str, node: Any, path: str) -> str:
+    from spark_jobs.config import list_item
+
+    where = f"{path}:{node.start_mark.line + 1}: "
+    if not isinstance(node, yaml.ScalarNode) or node.tag in (_NULL, _BINARY):
+        raise ConfigInvalid(f"{where}{name}: a list may hold texts, numbers and booleans only")
+    return list_item(name, _scalar(node, path), where)

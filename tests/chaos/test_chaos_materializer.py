@@ -1,0 +1,84 @@
+"""The materializer while its driver, Python workers and a broker of three are killed: every event once and in order."""
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+from typing import TYPE_CHECKING, Any
+
+from tests.support.job_process import Job
+from tests.support.update_topic import Load, check, committed_events, fill
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from compose.local.kafka import KafkaCluster
+    from compose.local.registry import SchemaRegistry
+
+_LIMIT = 180.0
+
+
+def job_config(bootstrap: str, registry: str, topic: str, folder: Path, *, replication: int, batch: int) -> dict[str, Any]:
+    """A materializer with small batches, so that there are many moments to die in."""
+    return {
+        "name": f"m-{topic}", "kafka": {"bootstrap.servers": bootstrap},
+        "source": {"topics": topic, "format": "partition-update", "value.encoding": "avro", "schema.registry.url": registry,
+                   "max.offsets.per.trigger": batch},
+        "transform": {"type": "materialize"},
+        "materializer": {"output.encoding": "json", "topics.replication.factor": replication},
+        "sink": {"type": "kafka", "kafka": {"topic": f"{topic}-rows"}}, "trigger": {"interval.ms": 0},
+        "checkpoint": {"location": str(folder / "checkpoint")}, "state": {"dir": str(folder / "state")},
+        "spark": {"master": "local[2]", "driver.memory": "768m"},
+    }
+
+
+def until(job: Job, events: Callable[[], int], count: int) -> None:
+    """Wait until so many events were committed."""
+    job.wait_for(lambda: events() >= count, _LIMIT, lambda: f"{events()} of {count} events came")
+
+
+def test_driver_and_workers_killed_and_local_state_lost(bootstrap: str, registry: SchemaRegistry, tmp_path: Path,
+                                                        unique: Callable[[str], str]) -> None:
+    chance = random.Random(5)
+    load, topic = Load(24_000, 2_000, 2, "avro"), unique("u")
+    fill(load, bootstrap, registry.url, topic)
+    config = job_config(bootstrap, registry.url, topic, tmp_path, replication=1, batch=800)
+    events = committed_events(bootstrap, f"{topic}-rows", load.buckets)
+    for lost in ((), ("state",), ("checkpoint", "state")):
+        job = Job(config, tmp_path / "job")
+        job.start()
+        until(job, events, events() + 2_500)
+        for worker in job.python_workers()[:1]:
+            os.kill(worker, signal.SIGKILL)  # Spark tries its task again
+        until(job, events, events() + chance.randrange(500, 2_500))
+        job.kill()
+        for name in lost:
+            shutil.rmtree(tmp_path / name)
+    last = Job(config, tmp_path / "job")
+    last.start()
+    until(last, events, load.events())
+    assert last.stop() == 0
+    check(load, bootstrap, f"{topic}-rows")
+
+
+def test_broker_of_three_killed(kafka_cluster: KafkaCluster, registry: SchemaRegistry, tmp_path: Path,
+                                unique: Callable[[str], str]) -> None:
+    load, topic = Load(16_000, 1_500, 3, "avro"), unique("u")
+    bootstrap = kafka_cluster.bootstrap
+    fill(load, bootstrap, registry.url, topic, replication=3)
+    job = Job(job_config(bootstrap, registry.url, topic, tmp_path, replication=3, batch=600), tmp_path / "job")
+    job.start()
+    expected = load.events()
+    for number, share in ((1, 0.2), (2, 0.5)):
+        # Asked through a broker that stays; one of the three always leads a partition and coordinates some transactions.
+        events = committed_events(kafka_cluster.broker(0).address, f"{topic}-rows", load.buckets)
+        until(job, events, int(expected * share))
+        victim = kafka_cluster.broker(number)
+        victim.kill()
+        until(job, events, min(expected, events() + 1_500))
+        victim.start()
+    until(job, committed_events(bootstrap, f"{topic}-rows", load.buckets), expected)
+    assert job.stop() == 0
+    check(load, bootstrap, f"{topic}-rows")

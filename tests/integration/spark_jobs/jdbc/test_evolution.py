@@ -1,0 +1,91 @@
+"""Tables follow the source's: made, columns added and widened; what can't be mended says the statement to run."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql import types as t
+
+from connectors.errors import Fatal
+from spark_jobs.contract import Column, TableSchema
+from tests.integration.spark_jobs.jdbc.conftest import simple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.integration.spark_jobs.jdbc.conftest import Database, Rig
+
+
+def keyed(table: str, *columns: Column) -> TableSchema:
+    return TableSchema(f"shop.{table}", (Column("id", t.IntegerType(), nullable=False, key=True), *columns))
+
+
+@pytest.mark.parametrize("mode", ["upsert", "split", "insert"])
+def test_columns_are_added_and_widened_in_the_running_job(rig: Callable[..., Rig], db: Database, table: str, mode: str) -> None:
+    job = rig(db, **{"sink.jdbc.mode": mode})
+    job.write(keyed(table, Column("a", t.ShortType()), Column("p", t.DecimalType(6, 2))), [{"id": 1, "a": 1, "ums_id_": 1}])
+    wider = keyed(table, Column("a", t.LongType()), Column("p", t.DecimalType(12, 4)), Column("new", t.StringType()))
+    job.write(wider, [{"id": 2, "a": 2**40, "new": "x", "ums_id_": 2, "kafka_offset_": 1}])
+    assert db.rows(table, "id, a, new") == [(1, 1, None), (2, 2**40, "x")]
+    # An older version of the table, still in the topic: fits what is there now.
+    job.write(keyed(table, Column("a", t.ShortType())), [{"id": 3, "a": 3, "ums_id_": 3, "kafka_offset_": 2}])
+    assert db.rows(table, "id, a, new") == [(1, 1, None), (2, 2**40, "x"), (3, 3, None)]
+
+
+def test_what_may_not_be_done_says_what_to_run(rig: Callable[..., Rig], db: Database, table: str) -> None:
+    strict = rig(db, **{"sink.jdbc.auto.create": "false", "sink.jdbc.auto.evolve": "false"})
+    with pytest.raises(Fatal, match=r"does not exist and sink\.jdbc\.auto\.create is off; run:\nCREATE TABLE") as no:
+        strict.write(simple(table), [])
+    db.query(str(no.value).split("run:\n")[1])
+    assert strict.write(simple(table), [{"id": 1, "ums_id_": 1}]) == 1
+    with pytest.raises(Fatal, match=r"auto\.evolve is off; run:\nALTER TABLE .* ADD COLUMN") as no:
+        strict.write(simple(table, Column("more", t.IntegerType())), [])
+    db.query(str(no.value).split("run:\n")[1])
+    assert strict.write(simple(table, Column("more", t.IntegerType())), [{"id": 2, "more": 1, "ums_id_": 1}]) == 1
+
+
+def test_tables_that_do_not_fit(rig: Callable[..., Rig], db: Database, table: str) -> None:
+    quoted = db.quote(table)
+    db.query(f"CREATE TABLE {quoted} (id int, name int, other int NOT NULL)")
+    with pytest.raises(Fatal) as no:
+        rig(db).write(simple(table), [])
+    text = str(no.value)
+    assert "column name is int" in text
+    assert "but the source's values are" in text
+    assert "ALTER TABLE" in text
+    assert "column other is NOT NULL without a default" in text
+    assert "no unique index over exactly the key (id); run: ALTER TABLE" in text
+
+
+def test_keyless_tables_and_tables_that_meet(rig: Callable[..., Rig], postgresql: Database, table: str) -> None:
+    bare = TableSchema(f"shop.{table}", (Column("id", t.IntegerType()), Column("name", t.StringType())))
+    with pytest.raises(Fatal, match=r"has no primary key.*sink\.jdbc\.key\.columns"):
+        rig(postgresql).write(bare, [])
+    job = rig(postgresql, **{"sink.jdbc.key.columns": "id"})
+    job.write(bare, [{"id": 1, "name": "a", "ums_id_": 1}])
+    job.write(bare, [{"id": 1, "name": "b", "ums_id_": 2}])
+    assert postgresql.rows(table, "id, name") == [(1, "b")]
+    with pytest.raises(Fatal, match=r"would both be written to .*table\.shared"):
+        job.write(TableSchema(f"other.{table}", bare.columns), [])
+
+
+def test_templates_and_schemas(rig: Callable[..., Rig], postgresql: Database, table: str) -> None:
+    postgresql.query(f'CREATE SCHEMA "s_{table}"')
+    job = rig(postgresql, **{"sink.jdbc.schema": "s_${table}", "sink.jdbc.table": "${type}_${database}_${table}",
+                             "sink.jdbc.delete.mode": "real"})
+    full = TableSchema(f"mysql.db01.shop.{table}.3.0.0", simple(table).columns)
+    job.write(full, [{"id": 1, "ums_id_": 1}, {"id": 2, "ums_id_": 2, "ums_op_": "d"}])
+    found = postgresql.query("SELECT table_name FROM information_schema.tables WHERE table_schema = %s ORDER BY 1",
+                             (f"s_{table}",))
+    assert found == [(f"mysql_shop_{table}",), (f"mysql_shop_{table}_ums",)]
+    # The next version of the source's table is the same table.
+    job.write(TableSchema(f"mysql.db01.shop.{table}.4.0.0", simple(table, Column("x", t.IntegerType())).columns), [])
+
+
+def test_another_unique_index_that_would_catch_rows(rig: Callable[..., Rig], maria: Database, table: str) -> None:
+    job = rig(maria)
+    job.write(simple(table), [])
+    maria.query(f"CREATE UNIQUE INDEX u ON {maria.quote(table)} (amount)")
+    job.restart()
+    with pytest.raises(Fatal, match=r"another unique index \(amount\)"):
+        job.write(simple(table), [])

@@ -1,0 +1,194 @@
+"""What the sink does when the server goes away, a worker dies between statement and commit, a login or a table is wrong."""
+# ruff: noqa: S608 - names of the test's own
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from compose.local.errors import Unavailable
+from compose.local.mariadb import MariaDb
+from compose.local.postgres import Postgres
+from connectors.errors import Fatal, Retriable
+from connectors.options import ConfigDef
+from spark_jobs.sinks.jdbc.config import CONFIG_DEF
+from spark_jobs.sinks.jdbc.dialects import dialect
+from spark_jobs.sinks.jdbc.sink import JdbcSink
+from tests.integration.spark_jobs.jdbc.conftest import database, simple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.integration.spark_jobs.jdbc.conftest import Database, Rig
+
+
+@pytest.fixture(params=["postgresql", "mariadb"])
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Postgres | MariaDb]:
+    """A server of the test's own, to be killed."""
+    made = (Postgres if request.param == "postgresql" else MariaDb)(tmp_path, port=None, durable=False)
+    try:
+        _ = made.service
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    with made:
+        yield made
+
+
+def test_a_server_that_is_killed_and_comes_back(rig: Callable[..., Rig], server: Postgres | MariaDb, table: str) -> None:
+    db = database(server.url, server.user, server.password)
+    patient = rig(db, **{"sink.jdbc.batch.rows": "10", "sink.jdbc.retries": "100", "sink.jdbc.mode": "insert"})
+    changes = [{"id": n, "name": str(n), "ums_id_": n, "kafka_offset_": n} for n in range(3000)]
+    patient.write(simple(table), changes[:1])
+    failures: list[BaseException] = []
+
+    def write() -> None:
+        try:
+            patient.write(simple(table), changes)
+        except BaseException as error:  # noqa: BLE001 - shown below
+            failures.append(error)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    for _ in range(2):
+        before = _count(db, table)
+        while _count(db, table) <= before and thread.is_alive():
+            pass  # each look is a round trip
+        server.kill()
+        server.start()
+    thread.join(60)
+    assert not failures
+    assert _count(db, table) == 3000  # none lost, none twice
+    hasty = rig(db, **{"sink.jdbc.retries": "1"})
+    hasty.write(simple(f"{table}u"), changes[:1])
+    server.kill()
+    with pytest.raises(Retriable, match=f"{table}u .* could not be written 2 times"):
+        hasty.task_only(simple(f"{table}u"), changes[:5])
+    server.start()
+    assert hasty.write(simple(f"{table}u"), changes[:5]) == 5
+
+
+def _count(db: Database, table: str) -> int:
+    return int(db.query(f"SELECT COUNT(*) FROM {db.quote(table)}")[0][0])
+
+
+_WORKER = """
+import os, signal, sys
+sys.path.insert(0, {root!r})
+from tests.integration.spark_jobs.jdbc import conftest
+from spark_jobs.sinks.jdbc import task
+
+url, user, password, table, mode, job, moment = sys.argv[1:]
+options = {{"sink.jdbc.mode": mode, "sink.jdbc.delete.mode": "real"}}
+made = conftest.Rig(None, conftest.database(url, user, password), options, job)
+put_aside = task._Writer._put_aside
+
+def die(self, bad):
+    if moment == "before":
+        os.kill(os.getpid(), signal.SIGKILL)  # all statements are done, the commit is not
+    put_aside(self, bad)
+
+task._Writer._put_aside = die
+rows = [{{"id": n, "name": "x", "ums_id_": n, "kafka_offset_": n}} for n in range(20)]
+made.write(conftest.simple(table), rows)
+os.kill(os.getpid(), signal.SIGKILL)  # committed, but nobody was told
+"""
+
+
+@pytest.mark.parametrize("mode", ["insert", "upsert"])
+def test_a_worker_that_is_killed_around_its_commit(rig: Callable[..., Rig], db: Database, table: str, mode: str) -> None:
+    root = str(Path(__file__).parents[4])
+    job = rig(db, **{"sink.jdbc.mode": mode, "sink.jdbc.delete.mode": "real"})
+    job.write(simple(table), [])
+    for moment, there in (("before", 0), ("after", 20)):
+        done = subprocess.run(
+            [sys.executable, "-c", _WORKER.format(root=root), db.url, db.login.user, db.login.password, table, mode, job.job,
+             moment], check=False, capture_output=True, text=True, cwd=root, env={**os.environ, "PYTHONPATH": root})
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        assert _count(db, table) == there
+    rows = [{"id": n, "name": "x", "ums_id_": n, "kafka_offset_": n, "ums_op_": "i"} for n in range(25)]
+    job.write(simple(table), rows)
+    assert db.rows(table, "id") == sorted(((n,) for n in range(25)), key=repr)
+
+
+def test_a_lock_that_is_held_too_long_is_retried(rig: Callable[..., Rig], db: Database, table: str) -> None:
+    job = rig(db, **{"sink.jdbc.statement.timeout.ms": "300", "sink.jdbc.retries": "1"})
+    row = {"id": 1, "name": "a", "ums_id_": 1}
+    job.write(simple(table), [row])
+    with closing(dialect(db.name).connect(db.login)) as holder, holder.cursor() as cursor:
+        cursor.execute(f"UPDATE {db.quote(table)} SET name = 'held' WHERE id = 1")
+        with pytest.raises(Retriable, match=r"could not be written 2 times: .*(timeout|max_statement_time)"):
+            job.write(simple(table), [{**row, "name": "b", "ums_id_": 2}])
+        holder.rollback()
+    job.write(simple(table), [{**row, "name": "b", "ums_id_": 2}])
+    assert db.rows(table, "name, ums_id_") == [("b", 2)]
+
+
+def test_bad_rows_are_put_aside_where_that_is_wanted(rig: Callable[..., Rig], db: Database, table: str) -> None:
+    class Letters:
+        """Takes reports as the job's dead letters do."""
+
+        def __init__(self) -> None:
+            self.taken: list[tuple[Any, ...]] = []
+
+        def __enter__(self) -> None: ...
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def report(self, *where: Any, stage: str) -> None:
+            self.taken.append((*where[:3], str(where[5]), stage))
+
+    letters = Letters()
+    job = rig(db)
+    refused = float("nan") if db.name == "mariadb" else 1.0
+    name = "nul \0 byte" if db.name == "postgresql" else "fine"
+    rows = [{"id": n, "name": name if n in (3, 17) else "ok", "amount": refused if n in (3, 17) else 1.0, "ums_id_": n}
+            for n in range(40)]
+    done = job.task(simple(table), rows, letters)
+    assert (done["rows"], done["loaded"], done["bad"], done["error"]) == (40, 38, 2, None)
+    assert [each[:3] for each in letters.taken] == [("topic", 0, 3), ("topic", 0, 17)]
+    assert "with id=3" in letters.taken[0][3]
+    assert _count(db, table) == 38
+
+
+def check(db: Database, **options: str) -> list[str]:
+    return JdbcSink.check(ConfigDef(list(CONFIG_DEF.keys.values())).parse({
+        "sink.jdbc.url": db.url, "sink.jdbc.user": db.login.user, "sink.jdbc.password": db.login.password, **options}))
+
+
+def test_checks_say_what_is_missing_and_how_it_is_granted(db: Database, table: str) -> None:
+    assert check(db) == []
+    (wrong,) = check(db, **{"sink.jdbc.password": "not-the-secret"})
+    assert wrong.startswith("sink.jdbc.user: ")
+    assert "not-the-secret" not in wrong
+    (missing,) = check(db, **{"sink.jdbc.url": db.url + "_none"})
+    assert "_none" in missing
+    (away,) = check(db, **{"sink.jdbc.url": db.url.replace(str(db.login.address.hosts[0][1]), "1")})
+    assert away.startswith("sink.jdbc.url: ")
+    (tls,) = check(db, **{"sink.jdbc.ssl.mode": "require"})
+    assert tls.startswith("sink.jdbc.ssl.mode: ")
+    (schema,) = check(db, **{"sink.jdbc.schema": "nowhere"})
+    assert "run: CREATE" in schema
+    weak = f"weak_{table}"
+    if db.name == "postgresql":
+        db.query(f"CREATE ROLE {weak} LOGIN PASSWORD 'weak'")
+        problems = check(db, **{"sink.jdbc.user": weak, "sink.jdbc.password": "weak"})
+        (problem,) = problems
+        assert problem.startswith(f"sink.jdbc.user: {weak} may not make tables in schema public; run: ")
+        assert f'GRANT CREATE ON SCHEMA "public" TO "{weak}", or set sink.jdbc.auto.create=false' in problem
+    else:
+        db.query(f"CREATE USER {weak} IDENTIFIED BY 'weak'")
+        db.query(f"GRANT SELECT, INSERT ON millrace.* TO {weak}")
+        (problem,) = check(db, **{"sink.jdbc.user": weak, "sink.jdbc.password": "weak"})
+        assert f"run: GRANT UPDATE, DELETE, CREATE TEMPORARY TABLES, CREATE, ALTER ON `millrace`.* TO '{weak}'@'%'" in problem
+
+
+def test_a_login_that_fails_while_running_is_fatal(rig: Callable[..., Rig], db: Database, table: str) -> None:
+    with pytest.raises(Fatal, match=r"denied|authentication"):
+        rig(db, **{"sink.jdbc.password": "wrong"}).write(simple(table), [])

@@ -1,0 +1,255 @@
+"""The Kafka sink over real Kafka: every guarantee, and exactly once while Spark's Python workers and writers die."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stub forgets one
+
+from connectors.errors import Fatal, Retriable
+from spark_jobs.config_keys import FRAME
+from spark_jobs.contract import RAW_COLUMNS, Batch, JobContext
+from spark_jobs.sinks.kafka.config import Settings
+from spark_jobs.sinks.kafka.sink import KafkaSink
+from spark_jobs.sinks.kafka.writer import PartitionWriter, Resident, marker_key, read_markers
+from spark_jobs.sources.debezium import DebeziumSource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+COUNT = 200
+
+
+class KillOnce:
+    """Kills the process that reaches a point, the first time that any does."""
+
+    def __init__(self, path: Path, point: str) -> None:
+        self.path, self.point = str(path), point
+
+    def __call__(self, name: str) -> None:
+        if name != self.point:
+            return
+        try:
+            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def make(bootstrap: str, topic: str, partitions: int = 2) -> str:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(20)
+    return topic
+
+
+def fill(bootstrap: str, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number in range(COUNT):
+        value = (
+            None
+            if number == 7
+            else json.dumps({"op": "c", "after": {"id": number}, "source": {"db": "d", "table": "t"}}).encode()
+        )
+        producer.produce(
+            topic, value, b'{"id":%d}' % number, number % 2, timestamp=1_000_000 + number, headers=[("h", b"%d" % number)]
+        )
+    assert producer.flush(20) == 0
+
+
+def committed(bootstrap: str, topic: str) -> list[Any]:
+    """All records that a reader of committed ones sees."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "x",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    partitions = consumer.list_topics(topic, 20).topics[topic].partitions
+    consumer.assign([TopicPartition(topic, each, 0) for each in partitions])
+    ends, found = set(partitions), []
+    while ends:
+        for message in consumer.consume(500, 20):
+            error = message.error()
+            if error is None:
+                found.append(message)
+            else:
+                assert error.code() == KafkaError._PARTITION_EOF
+                ends.discard(message.partition())
+    consumer.close()
+    return found
+
+
+def sink(spark: SparkSession, bootstrap: str, name: str, topic: str, **options: str) -> KafkaSink:
+    raw = {
+        "name": name,
+        "kafka.bootstrap.servers": bootstrap,
+        "source.topics": topic,
+        "source.format": "debezium",
+        "sink.type": "kafka",
+        "sink.kafka.topic": "${topic}.out",
+        **options,
+    }
+    definition = FRAME.extended([key for part in (KafkaSink, DebeziumSource) for key in part.config_def.keys.values()])
+    made = KafkaSink(JobContext(name, definition.parse(raw), spark, logging.LoggerAdapter(logging.getLogger("test"), {})))
+    made.open()
+    return made
+
+
+def batch(spark: SparkSession, bootstrap: str, topic: str, source: DebeziumSource | None = None) -> Batch:
+    raw = (
+        spark.read.format("kafka")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("subscribe", topic)
+        .option("includeHeaders", "true")
+        .load()
+        .select(*RAW_COLUMNS)
+    )
+    made: Batch = Batch(
+        0, raw, {(topic, 0): (0, COUNT // 2), (topic, 1): (0, COUNT // 2)}, lambda: source.changes(made) if source else []
+    )
+    return made
+
+
+@pytest.mark.parametrize("point", ["begun", "before-commit", "after-commit"])
+def test_exactly_once_while_python_workers_are_killed(
+    spark: SparkSession, bootstrap: str, unique: Callable[[str], str], tmp_path: Path, point: str
+) -> None:
+    topic = make(bootstrap, unique("in"))
+    fill(bootstrap, topic)
+    writer = sink(spark, bootstrap, unique("job"), topic)
+    writer.points = KillOnce(tmp_path / "killed", point)
+    with pytest.raises(Retriable, match="Python worker"):
+        writer.write(batch(spark, bootstrap, topic))
+    writer.write(batch(spark, bootstrap, topic))
+    # A job that is started again, with the same batch once more.
+    again = sink(spark, bootstrap, writer.context.name, topic)
+    assert again.write(batch(spark, bootstrap, topic)) == 0
+    found = committed(bootstrap, f"{topic}.out")
+    assert sorted(
+        (message.key(), message.partition(), message.timestamp()[1], tuple(message.headers())) for message in found
+    ) == sorted((b'{"id":%d}' % number, number % 2, 1_000_000 + number, (("h", b"%d" % number),)) for number in range(COUNT))
+    assert [message.key() for message in found if message.value() is None] == [b'{"id":7}']
+
+
+def test_at_least_once_none_rows_keys_and_partitioners(
+    spark: SparkSession, bootstrap: str, unique: Callable[[str], str]
+) -> None:
+    topic = make(bootstrap, unique("in"))
+    fill(bootstrap, topic)
+    least = sink(
+        spark,
+        bootstrap,
+        unique("least"),
+        topic,
+        guarantee="at-least-once",
+        **{
+            "sink.kafka.topic": "${topic}.least",
+            "sink.kafka.partitioner": "round-robin",
+            "sink.kafka.topic.partitions": "3",
+            "sink.kafka.key": "none",
+        },
+    )
+    assert least.write(batch(spark, bootstrap, topic)) == COUNT
+    found = committed(bootstrap, f"{topic}.least")
+    assert len(found) == COUNT
+    assert {message.key() for message in found} == {None}
+    assert {message.partition() for message in found} == {0, 1, 2}
+    source = DebeziumSource(least.context)
+    rows = sink(
+        spark,
+        bootstrap,
+        unique("rows"),
+        topic,
+        **{"sink.kafka.topic": "${namespace}-" + unique("rows"), "sink.kafka.content": "rows", "sink.kafka.partitioner": "key"},
+    )
+    target = "d.t-" + unique("rows")
+    assert [rows.write(batch(spark, bootstrap, topic, source)) for _ in range(2)] == [COUNT - 1, 0]
+    found = committed(bootstrap, target)
+    assert sorted(json.loads(message.value())["id"] for message in found) == [number for number in range(COUNT) if number != 7]
+    assert all(json.loads(message.key()) == {"id": json.loads(message.value())["id"]} for message in found)
+    narrow = sink(spark, bootstrap, unique("narrow"), topic, **{"sink.kafka.topic": make(bootstrap, unique("narrow"), 1)})
+    with pytest.raises(Fatal, match="fewer partitions"):
+        narrow.write(batch(spark, bootstrap, topic))
+    absent = sink(
+        spark, bootstrap, unique("absent"), topic, **{"sink.kafka.topic": unique("absent"), "sink.kafka.topic.create": "false"}
+    )
+    with pytest.raises(Fatal, match="is not there"):
+        absent.write(batch(spark, bootstrap, topic))
+
+
+def records(topic: str, start: int, end: int) -> pa.RecordBatch:
+    count = end - start
+    return pa.RecordBatch.from_pydict(
+        {
+            "topic": [topic] * count,
+            "partition": pa.array([0] * count, pa.int32()),
+            "offset": pa.array(range(start, end), pa.int64()),
+            "timestamp": pa.array([0] * count, pa.timestamp("us", tz="UTC")),
+            "key": [b"k"] * count,
+            "value": [b"%d" % each for each in range(start, end)],
+        }
+    )
+
+
+def test_writers_that_follow_each_other_fence_and_continue(bootstrap: str, unique: Callable[[str], str]) -> None:
+    topic, target, markers = (
+        make(bootstrap, unique("src"), 1),
+        make(bootstrap, unique("dst"), 1),
+        make(bootstrap, unique("marks"), 1),
+    )
+
+    def settings(group: str, topic_id: str = "one") -> Settings:
+        return Settings(
+            unique("job"),
+            {"bootstrap.servers": bootstrap},
+            "exactly-once",
+            "",
+            group,
+            markers,
+            {topic: topic_id},
+            {topic: (target, 1)},
+            "source",
+            False,
+            True,
+            "1",
+            60_000,
+        )
+
+    def write(resident: Resident, start: int, end: int, using: Settings) -> tuple[int, int]:
+        writer = PartitionWriter(using, topic, 0, start, end, resident=resident)
+        writer.write(records(topic, start, end))
+        done = writer.finish()
+        return done.written, done.skipped
+
+    one, two = Resident(), Resident()
+    usual = settings(unique("group"))
+    assert write(one, 0, 10, usual) == (10, 0)
+    assert write(one, 10, 20, usual) == (10, 0)
+    assert write(two, 0, 30, usual) == (10, 20)
+    zombie = PartitionWriter(usual, topic, 0, 20, 30, resident=one)  # its token is not the last one: it takes over, and skips
+    zombie.write(records(topic, 20, 30))
+    assert zombie.finish().skipped == 10
+    began = PartitionWriter(usual, topic, 0, 30, 40, resident=one)
+    began.write(records(topic, 30, 40))
+    assert write(Resident(), 30, 50, usual) == (20, 0)
+    with pytest.raises(Retriable, match=r"fenced|epoch"):
+        began.finish()
+    assert [int(message.value()) for message in committed(bootstrap, target)] == list(range(50))
+    # The group's positions are gone (they expire): the markers know them.
+    assert read_markers(usual) == {marker_key("", topic, 0): (50, "one")}
+    assert write(Resident(), 40, 60, settings(unique("other-group"))) == (10, 10)
+    # The source topic was deleted and made again: what was written before does not count.
+    assert write(Resident(), 0, 5, settings(unique("group"), "two")) == (5, 0)

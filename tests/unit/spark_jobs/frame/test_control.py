@@ -1,0 +1,107 @@
+"""Locks and leases: one run at a time, also after a kill."""
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from spark_jobs.checkpoint import LocalFolder, local_path
+from spark_jobs.cli import status_table
+from spark_jobs.control import LEASE_FILE, AlreadyRuns, Control, FileLock, Lease, alive, process_age
+
+HOLDER = """
+import sys
+from pathlib import Path
+from spark_jobs.control import FileLock
+lock = FileLock(Path(sys.argv[1]))
+lock.acquire("it")
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "lock"
+    assert not FileLock.held(path)
+    with subprocess.Popen([sys.executable, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        assert FileLock.held(path)
+        with pytest.raises(AlreadyRuns, match=rf"job x is in use by process {other.pid} on "):
+            FileLock(path).acquire("job x")
+        other.kill()
+    assert not FileLock.held(path)
+    mine = FileLock(path)
+    mine.acquire("job x")
+    assert path.read_text() == f"process {os.getpid()} on {socket.gethostname()}"
+    mine.release()
+    mine.acquire("job x")
+
+
+def test_processes_are_told_apart() -> None:
+    assert alive(os.getpid(), process_age(os.getpid()))
+    assert not alive(os.getpid(), "1")
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        age = process_age(gone.pid)
+    assert not alive(gone.pid, age or "1")
+
+
+def test_a_lease_has_one_holder(tmp_path: Path) -> None:
+    folder = LocalFolder(tmp_path)
+    now = [1000.0]
+    first = Lease(folder, lost=print, clock=lambda: now[0])
+    first.acquire("checkpoint", settle_s=0)
+    second = Lease(folder, lost=print, clock=lambda: now[0])
+    with pytest.raises(AlreadyRuns, match="runs out in 60 s"):
+        second.acquire("checkpoint", settle_s=0)
+    now[0] += 61  # the first one's host is gone
+    second.acquire("checkpoint", settle_s=0)
+    first.release()  # it is not the holder any more: it leaves the other's lease alone
+    assert (tmp_path / LEASE_FILE).exists()
+    second.release()
+    assert not (tmp_path / LEASE_FILE).exists()
+
+
+def test_a_lease_of_a_dead_process_of_this_machine_is_over(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        pass
+    (tmp_path / LEASE_FILE).write_text(json.dumps({"id": "x", "host": socket.gethostname(), "pid": gone.pid, "age": "1",
+                                                   "until": 1e12}))
+    lease = Lease(LocalFolder(tmp_path), lost=print)
+    lease.acquire("checkpoint", settle_s=0)
+    lease.release()
+
+
+def test_status(tmp_path: Path) -> None:
+    control = Control(tmp_path / "job")
+    assert control.status() == {}
+    assert not control.running()
+    control.write({"pid": 1})
+    assert control.status() == {"pid": 1}
+    assert (tmp_path / "job" / "status.json").stat().st_mode & 0o077 == 0
+    control.lock.acquire("job")
+    assert control.running()
+
+
+def test_status_in_words() -> None:
+    lines = status_table([
+        {"job": "a", "state": "running", "running": True, "pid": 7, "checkpoint": "/c",
+         "progress": {"batch": 3, "lag_total": 12, "time": "2026-11-21T00:00:00.000Z"}},
+        {"job": "bb", "state": "failed", "running": False, "pid": 8, "failed": {"error": "one\ntwo"}},
+        {"job": "c", "state": "died", "running": False},
+    ])
+    assert lines[1].split() == ["a", "running", "7", "3", "12", "2026-11-21T00:00:00.000Z", "/c"]
+    assert lines[2].split() == ["bb", "failed", "-", "-", "-", "-", "-"]
+    assert lines[3:5] == ["    one", "    two"]
+    assert "goes on from the checkpoint" in lines[6]
+
+
+@pytest.mark.parametrize(("location", "path"), [
+    ("/a/b", "/a/b"), ("file:///a/b%20c", "/a/b c"), ("file:/a", "/a"), ("hdfs://n/a", None), ("s3a://b/a", None)])
+def test_locations(location: str, path: str | None) -> None:
+    assert local_path(location) == (None if path is None else Path(path))

@@ -1,0 +1,189 @@
+"""Causes of failures, events, metrics, the package of our code."""
+from __future__ import annotations
+
+import io
+import json
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from connectors.errors import ConfigInvalid, Fatal, Retriable
+from spark_jobs import package
+from spark_jobs.causes import cause_of, may_pass
+from spark_jobs.dead_letters import DeadLetters
+from spark_jobs.metrics import FRAME_METRICS, Exporter, JobMetric, Numbers
+from spark_jobs.progress import Events, Human, lags, nested, sentence
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+IN_TASK = """Job aborted due to stage failure: Task 0 in stage 3.0 failed 1 times:
+org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "worker.py", line 1, in main
+    process()
+ValueError: first
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+connectors.errors.{kind}: the table orders is locked
+by session 5
+
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:1)
+"""
+
+
+@pytest.mark.parametrize(("kind", "wanted"), [("Fatal", Fatal), ("Retriable", Retriable), ("ConfigInvalid", ConfigInvalid)])
+def test_our_errors_come_back_from_tasks(kind: str, wanted: type[Exception]) -> None:
+    text = IN_TASK.format(kind=kind)
+    found = cause_of(RuntimeError(text))
+    assert type(found) is wanted
+    assert str(found) == "the table orders is locked\nby session 5"
+    assert getattr(found, "trace", None) == text
+
+
+def test_causes_are_followed() -> None:
+    inner, outer = Retriable("away"), RuntimeError("wrapped")
+    outer.__cause__ = inner
+    assert cause_of(outer) is inner
+    plain = ValueError("connectors.errors.Fatal is only mentioned")
+    assert cause_of(plain) is plain
+    memory = cause_of(RuntimeError("x\njava.lang.OutOfMemoryError: Java heap space"))
+    assert isinstance(memory, Fatal)
+    assert "spark.driver.memory" in str(memory)
+
+
+@pytest.mark.parametrize(("error", "passing"), [
+    (Retriable("x"), True), (Fatal("x"), False), (ConfigInvalid("x"), False), (ConnectionResetError("x"), True),
+    (ValueError("x"), False), (KeyError("x"), False)])
+def test_what_may_pass(error: Exception, *, passing: bool) -> None:
+    assert may_pass(error) is passing
+
+
+def test_network_errors_of_the_gateway_may_pass() -> None:
+    from py4j.protocol import Py4JNetworkError
+
+    assert may_pass(Py4JNetworkError("Answer from Java side is empty"))
+
+
+def test_events_are_lines_without_secrets() -> None:
+    out = io.StringIO()
+    told: list[dict[str, Any]] = []
+    events = Events("j", out, scrub=lambda text: text.replace("hunter2", "[hidden]"), on_event=told.append)
+    events.emit("failed", error="password hunter2 is\nwrong", retriable=False)
+    line = out.getvalue()
+    assert line.count("\n") == 1
+    assert json.loads(line)["error"] == "password [hidden] is\nwrong"
+    assert told == [json.loads(line)]
+
+
+def test_events_that_nobody_reads_are_told_once() -> None:
+    broken: list[int] = []
+    out = io.StringIO()
+    out.close()
+    events = Events("j", out, on_broken=lambda: broken.append(1))
+    events.emit("progress")
+    events.emit("progress")
+    assert broken == [1]
+
+
+def progress(**more: object) -> dict[str, object]:
+    return {"event": "progress", "job": "j", "batch": 4, "rows": 10, "written": 9, "duration_ms": 500, "rows_per_s": 20.0,
+            "committed": True, "lag": {"t": {"0": 3, "1": 4}}, "position": {"t": {"0": 7, "1": 8}},
+            "lag_total": 7, "lag_max": 4, "metrics": {"files": 2}, "spark_ms": {"addBatch": 400}, **more}
+
+
+def test_metrics_text() -> None:
+    numbers = Numbers('j"x', (JobMetric("files", "gauge", "files", "Files\nwritten."),))
+    numbers.take({"event": "started"}, 1.0)
+    numbers.take(progress(), 2.0)
+    numbers.take(progress(batch=5), 3.0)
+    numbers.take(progress(rows=0, committed=False, duration_ms=0), 4.5)
+    numbers.take({"event": "retrying"}, 5.0)
+    lines = numbers.text().splitlines()
+    for wanted in ('millrace_job_up{job="j\\"x"} 1', 'millrace_job_records_total{job="j\\"x"} 20',
+                   'millrace_job_batches_total{job="j\\"x"} 2', 'millrace_job_busy_seconds_total{job="j\\"x"} 1',
+                   'millrace_job_lag_records{job="j\\"x",topic="t",partition="1"} 4', 'millrace_job_files{job="j\\"x"} 2',
+                   'millrace_job_phase_seconds{job="j\\"x",phase="addBatch"} 0.4', 'millrace_job_retries_total{job="j\\"x"} 1',
+                   'millrace_job_progress_timestamp_seconds{job="j\\"x"} 4.5', 'millrace_job_batch_records{job="j\\"x"} 10',
+                   "# TYPE millrace_job_records_total counter"):
+        assert wanted in lines
+    numbers.take({"event": "failed"}, 6.0)
+    assert 'millrace_job_up{job="j\\"x"} 0' in numbers.text().splitlines()
+
+
+def test_every_declared_metric_is_fed() -> None:
+    numbers = Numbers("j")
+    numbers.take(progress(metrics={"dead_letters_total": 1}), 1.0)
+    text = numbers.text()
+    assert [metric.name for metric in FRAME_METRICS if f"\nmillrace_job_{metric.name}{{" not in text] == []
+
+
+def test_the_exporter_answers_and_a_taken_port_is_said() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    numbers = Numbers("j")
+    exporter = Exporter("127.0.0.1", port, numbers)
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+            assert answer.read().decode() == numbers.text()
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/other")
+        with pytest.raises(Fatal, match=f"metrics.port {port} of 127.0.0.1 can't be had"):
+            Exporter("127.0.0.1", port, numbers)
+    finally:
+        exporter.close()
+
+
+def test_lag_and_nesting() -> None:
+    assert lags({("t", 0): 5, ("t", 1): 9}, {("t", 0): 8, ("t", 1): 7, ("t", 2): 3}) == {("t", 0): 3, ("t", 1): 0}
+    assert nested({("t", 10): 1, ("t", 9): 2, ("a", 0): 3}) == {"a": {"0": 3}, "t": {"9": 2, "10": 1}}
+
+
+def test_words_for_people() -> None:
+    assert sentence(progress()) == "j: batch 4: 10 records in 0.5 s (20/s), 9 written, lag 7"
+    out = io.StringIO()
+    human = Human(out)
+    for _ in range(3):
+        human.write(json.dumps(progress(rows=0)))
+    assert out.getvalue() == "millrace: j: no new records; lag 7\n"
+
+
+def test_a_bad_record_stops_the_job_and_says_where() -> None:
+    with pytest.raises(Fatal, match=r"the record at t-3 offset 17 can't be decoded: no JSON\. .* errors\.tolerance=all"):
+        DeadLetters("j", tolerant=False).report("t", 3, 17, None, b"x", ValueError("no JSON"))
+
+
+def test_bad_records_without_a_topic_are_counted() -> None:
+    class Counter:
+        value = 0
+
+        def add(self, more: int) -> None:
+            self.value += more
+
+    counter = Counter()
+    with DeadLetters("j", tolerant=True, counter=counter) as letters:
+        letters.report("t", 0, 1, None, None, "bad")
+    assert counter.value == 1
+
+
+def test_the_package_is_complete_and_the_same_every_time(tmp_path: Path) -> None:
+    first, second = package.zip_bytes(), package.zip_bytes()
+    assert first == second
+    path = package.build(tmp_path)
+    assert path == package.build(tmp_path)
+    names = zipfile.ZipFile(path).namelist()
+    assert {name.partition("/")[0] for name in names} == set(package.PACKAGES)
+    assert not [name for name in names if "__pycache__" in name]
+    code = ("import sys; sys.path.insert(0, sys.argv[1]); import spark_jobs.dead_letters, worker.converters.avro as it; "
+            "print(it.__file__)")
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout.startswith(str(path))

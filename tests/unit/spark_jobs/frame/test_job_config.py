@@ -1,0 +1,191 @@
+"""The checks of a job: every complaint at once, defaults that depend on others, secrets."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pytest
+
+from connectors.errors import ConfigInvalid
+from connectors.options import ConfigDef, ConfigKey, ConfigType
+from spark_jobs import clients, config, plan
+from spark_jobs.contract import Batch, Sink, Source, TableChanges
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from connectors.options import Config
+
+
+class PlainTarget(Sink):
+    """Offers everything but exactly once."""
+
+    config_def: ClassVar = ConfigDef([
+        ConfigKey(name="sink.target.path", type=ConfigType.STRING, doc="Where."),
+        ConfigKey(name="sink.target.password", type=ConfigType.PASSWORD, default=None, doc="Secret."),
+    ])
+    guarantees: ClassVar[tuple[str, ...]] = ("at-least-once", "none")
+    pass_through: ClassVar = ("sink.target.driver.",)
+
+    @classmethod
+    def validate(cls, config: Config) -> list[str]:
+        return ["sink.target.path: must not be /"] if config["sink.target.path"] == "/" else []
+
+    def write(self, batch: Batch) -> int:
+        raise NotImplementedError
+
+
+class AnyFormat(Source):
+    """Has an option of its own, and repeats one of the frame's."""
+
+    config_def: ClassVar = ConfigDef([
+        ConfigKey(name="source.any.key", type=ConfigType.STRING, default="id", doc="A key."),
+        ConfigKey(name="source.value.encoding", type=ConfigType.STRING, default="other", doc="The frame's counts."),
+    ])
+
+    def changes(self, batch: Batch) -> list[TableChanges]:
+        raise NotImplementedError
+
+
+HERE = f"{__name__}:"
+
+
+@pytest.fixture(autouse=True)
+def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``module:Class`` must find this file, whatever the name under which pytest imported it."""
+    import sys
+
+    monkeypatch.setitem(sys.modules, __name__, sys.modules.get(__name__) or _this())
+
+
+def _this() -> Any:
+    import types
+
+    module = types.ModuleType(__name__)
+    module.__dict__.update(globals())
+    return module
+
+
+def job(**more: str) -> dict[str, str]:
+    return {"name": "orders", "kafka.bootstrap.servers": "h:9092", "source.topics": "a,b", "source.format": f"{HERE}AnyFormat",
+            "sink.type": f"{HERE}PlainTarget", "sink.target.path": "/data"} | {
+                name.replace("__", "."): value for name, value in more.items()}
+
+
+def complaints(properties: dict[str, str]) -> list[str]:
+    return [problem.message for problem in config.check(properties)[1]]
+
+
+def test_defaults_that_depend_on_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MILLRACE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MILLRACE_CACHE", str(tmp_path / "cache"))
+    made = config.build(job())
+    assert made.guarantee == "at-least-once"
+    assert made.config["kafka.group.id"] == "millrace-orders"
+    assert made.config["state.dir"] == str(tmp_path / "cache" / "jobs" / "orders")
+    assert made.checkpoint == str(tmp_path / "home" / "jobs" / "orders" / "checkpoint")
+    assert made.config["source.value.encoding"] == "json"
+    assert made.config["source.any.key"] == "id"
+    other = config.build(job(state__dir="/s", kafka__group__id="g", guarantee="none"))
+    assert (other.checkpoint, other.config["kafka.group.id"], other.guarantee) == ("/s/checkpoint", "g", "none")
+
+
+def test_every_complaint_at_once() -> None:
+    found = complaints(job(name="no name", source__topics__pattern="x", guarantee="exactly-once", errors__retry__delay__ms="5x",
+                           source__topcs="t", sink__type=f"{HERE}PlainTarget", errors__deadletterqueue__topic__name="dead"))
+    assert len(found) == 6
+    text = "\n".join(found)
+    assert "Unknown configuration source.topcs; did you mean source.topics?" in text
+    assert "Invalid value no name for configuration name" in text
+    assert "source.topics and source.topics.pattern are both given" in text
+    assert "the _ offers at-least-once, none".replace("_", f"{HERE}PlainTarget sink") in text
+    assert "Not a number of type LONG" in text
+    assert "has no effect with errors.tolerance=none" in text
+
+
+@pytest.mark.parametrize(("more", "message"), [
+    ({"source.format": "debezum"}, "did you mean debezium?"),
+    ({"sink.type": "s3"}, "must be one of console, files, jdbc, kafka, or module:Class of your own"),
+    ({"sink.type": "nowhere.at_all:Sink"}, "nowhere.at_all:Sink can't be imported"),
+    ({"sink.type": f"{HERE}Nothing"}, "has no class Nothing"),
+    ({"source.value.encoding": "avro"}, "Missing required configuration source.schema.registry.url"),
+    ({"source.topics": ""}, "give source.topics or source.topics.pattern"),
+    ({"source.topics": "a,a"}, "a topic is named twice"),
+    ({"source.topics.pattern": "a(", "source.topics": ""}, "Invalid regex"),
+    ({"sink.target.path": "/"}, "sink.target.path: must not be /"),
+    ({"sink.jdbc.url": "x"}, "it belongs to sink.type=jdbc"),
+    ({"materializer.emit.unchanged": "true"}, "it belongs to transform.type=materialize"),
+    ({"transform.type": "materialize"}, "sink.type must be kafka"),
+    ({"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "b"}, "the dead letter topic is one of source.topics"),
+    ({"errors.retry.delay.ms": "100000"}, "it is more than errors.retry.delay.max.ms"),
+    ({"spark.app.name": "x"}, "spark.app.name can't be set"),
+    ({"metrics.port": "70000"}, "no more than 65535"),
+    ({"kafka.sasl.jaas.config": "${env:NO_SUCH_VARIABLE}"}, "NO_SUCH_VARIABLE is not in the environment"),
+    ({"sink.target.password": "${file:/no/such/file:key}"}, "Could not read properties from file"),
+])
+def test_complaints(more: dict[str, str], message: str) -> None:
+    found = complaints(job() | more)
+    assert any(message in text for text in found), found
+
+
+def test_what_belongs_to_parts_and_clients_is_accepted() -> None:
+    more = {"sink.target.driver.timeout": "5", "kafka.security.protocol": "PLAINTEXT", "spark.cores.max": "2",
+            "source.schema.registry.basic.auth.user.info": "a:b", "connector.class": "spark_jobs.SparkJob"}
+    assert complaints(job() | more) == []
+
+
+def test_a_stronger_guarantee_satisfies() -> None:
+    assert config._offered("none", PlainTarget) == "none"
+
+    class Strict(PlainTarget):
+        guarantees: ClassVar[tuple[str, ...]] = ("exactly-once",)
+
+    assert config._offered("none", Strict) == "exactly-once"
+    assert config._offered("at-least-once", Strict) == "exactly-once"
+
+
+def test_messages_name_file_and_line() -> None:
+    file = config.parse_text("name: x\nsource.topcs: a\nkafka.bootstrap.servers: h\nsource.format: nonsense\n", "j.yaml")
+    with pytest.raises(ConfigInvalid) as caught:
+        config.build(file)
+    lines = str(caught.value).splitlines()
+    assert lines[0].startswith("j.yaml:2: Unknown configuration source.topcs")
+    assert lines[1].startswith("j.yaml:4: Invalid value nonsense for configuration source.format")
+    assert all(line.startswith("j.yaml: ") for line in lines[2:])
+
+
+def test_secrets_are_resolved_and_hidden(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "secrets.properties").write_text("password=hunter2\n")
+    monkeypatch.setenv("KAFKA_PASSWORD", "hunter3")
+    jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="${env:KAFKA_PASSWORD}";'
+    made = config.build(job() | {"sink.target.password": f"${{file:{tmp_path}/secrets.properties:password}}",
+                                 "kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN",
+                                 "kafka.sasl.jaas.config": jaas})
+    assert made.config["sink.target.password"].value == "hunter2"
+    assert "hunter" not in repr(made.config)
+    assert clients.confluent(made.config, group_id="g") == {
+        "bootstrap.servers": "h:9092", "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "u",
+        "sasl.password": "hunter3", "group.id": "g"}
+    assert clients.spark_options(made.config)["kafka.sasl.jaas.config"].endswith('password="hunter3";')
+
+
+def test_tls_of_clients_that_are_not_java(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("-----BEGIN CERTIFICATE-----\n")
+    (tmp_path / "ca.jks").write_bytes(b"\xfe\xed\xfe\xed")
+    tls = {"kafka.security.protocol": "SSL", "kafka.ssl.endpoint.identification.algorithm": ""}
+    good = config.build(job() | tls | {"kafka.ssl.truststore.location": str(tmp_path / "ca.pem")})
+    assert clients.confluent(good.config) == {
+        "bootstrap.servers": "h:9092", "security.protocol": "SSL", "ssl.endpoint.identification.algorithm": "none",
+        "ssl.ca.location": str(tmp_path / "ca.pem")}
+    bad = config.build(job() | tls | {"kafka.ssl.truststore.location": str(tmp_path / "ca.jks")})
+    with pytest.raises(ConfigInvalid, match=r"it is not a PEM file .*keytool"):
+        clients.confluent(bad.config)
+
+
+def test_remarks() -> None:
+    made = config.build(job() | {"kafka.bootstrap.server": "typo", "source.fail.on.data.loss": "false",
+                                 "errors.tolerance": "all", "spark.master": "spark://h:7077"})
+    found = "\n".join(plan.remarks(made))
+    assert "kafka.bootstrap.server is no property that Kafka clients have" in found
+    assert "source.fail.on.data.loss=false" in found
+    assert "only logged" in found
+    assert "the job can only go on from here" in found

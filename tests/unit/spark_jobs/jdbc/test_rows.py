@@ -1,0 +1,131 @@
+"""Rows in Arrow: reduction, COPY text and literals, read back by parsers written here from the manuals."""
+from __future__ import annotations
+
+import binascii
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spark_jobs.sinks.jdbc.rows import at_offset_boundary, copy_buffer, hexadecimal, literal_rows, newest, statements
+
+TEXT = st.text(st.characters(codec="utf-8")) | st.text("\\\n\r\t'\"NxX.0,()\0", max_size=8)
+ROWS = st.lists(st.tuples(st.none() | TEXT, st.none() | st.binary(max_size=9), st.none() | st.integers(-(2**63), 2**63 - 1),
+                          st.none() | st.booleans()), max_size=12)
+_ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\"}
+
+
+def placed(offsets: list[int], **columns: pa.Array) -> pa.Table:
+    return pa.table({**columns, "kafka_topic_": pa.array(["t"] * len(offsets), pa.string()),
+                     "kafka_partition_": pa.array([0] * len(offsets), pa.int32()),
+                     "kafka_offset_": pa.array(offsets, pa.int64())})
+
+
+def table(rows: list[tuple[Any, ...]]) -> pa.Table:
+    kinds = (pa.string(), pa.binary(), pa.int64(), pa.bool_())
+    return pa.table({name: pa.array([row[number] for row in rows], kind)
+                     for number, (name, kind) in enumerate(zip("abcd", kinds, strict=True))})
+
+
+def unescaped(field: str) -> str | None:
+    """A field of COPY's text format. Source: PostgreSQL's manual, COPY."""
+    if field == "\\N":
+        return None
+    result, letters = "", iter(field)
+    for letter in letters:
+        result += _ESCAPED[next(letters)] if letter == "\\" else letter
+    return result
+
+
+@settings(deadline=None)  # the first call loads libraries
+@given(ROWS, st.integers(0, 3))
+def test_copy_text_reads_back(rows: list[tuple[Any, ...]], skipped: int) -> None:
+    data = table(rows).slice(skipped)
+    text = copy_buffer(data, list("abcd")).to_pybytes().decode()
+    lines = text.split("\n")
+    assert lines.pop() == ""
+    assert "\r" not in text
+    read = [tuple(unescaped(field) for field in line.split("\t")) for line in lines]
+    assert read == [
+        (a, None if b is None else "\\x" + b.hex(), None if c is None else str(c), None if d is None else str(d).lower())
+        for a, b, c, d in rows[skipped:]]
+
+
+def literals(text: str) -> list[list[Any]]:
+    """Rows of literals as MySQL's lexer reads them with backslash escapes on. Source: MariaDB's manual, string literals."""
+    rows: list[list[Any]] = []
+    place = 0
+    while place < len(text):
+        assert text[place] == "(", text[place:]
+        place += 1
+        row: list[Any] = []
+        while True:
+            value, place = _literal(text, place)
+            row.append(value)
+            place += 1
+            if text[place - 1] == ")":
+                break
+            assert text[place - 1] == ","
+        rows.append(row)
+        assert text[place:place + 1] in (",", "")
+        place += 1
+    return rows
+
+
+def _literal(text: str, place: int) -> tuple[Any, int]:
+    if text.startswith("x'", place):
+        end = text.index("'", place + 2)
+        return binascii.unhexlify(text[place + 2:end]), end + 1
+    if text[place] == "'":
+        place += 1
+        value = ""
+        while text[place] != "'":
+            if text[place] == "\\":
+                place += 1
+                value += "\0" if text[place] == "0" else text[place]
+            else:
+                value += text[place]
+            place += 1
+        return value, place + 1
+    end = min(found for found in (text.find(",", place), text.find(")", place)) if found >= 0)
+    word = text[place:end]
+    return (None if word == "NULL" else int(word)), end
+
+
+@settings(deadline=None)  # the first call loads libraries
+@given(ROWS, st.integers(1, 200), st.integers(0, 3))
+def test_literals_read_back_whatever_the_size_of_statements(rows: list[tuple[Any, ...]], limit: int, skipped: int) -> None:
+    parts = list(statements(literal_rows(table(rows).slice(skipped), list("abcd")), limit))
+    read = [row for part in parts for row in literals(part.decode())]
+    assert read == [[a, b, c, None if d is None else int(d)] for a, b, c, d in rows[skipped:]]
+    assert all(len(part) <= limit or len(literals(part.decode())) == 1 for part in parts)
+
+
+@settings(deadline=None)  # the first call loads libraries
+@given(st.lists(st.none() | st.binary(max_size=6)), st.integers(0, 2), st.integers(0, 5))
+def test_hexadecimal(values: list[bytes | None], start: int, length: int) -> None:
+    column = pa.array(values, pa.binary()).slice(start, length)
+    assert hexadecimal(column).to_pylist() == [None if value is None else value.hex() for value in column.to_pylist()]
+
+
+@settings(deadline=None)  # the first call loads libraries
+@given(st.lists(st.tuples(st.sampled_from(["a", "b", "ab"]), st.integers(0, 2), st.integers(0, 3))), st.randoms())
+def test_the_newest_row_of_each_key_in_key_order(rows: list[tuple[str, int, int]], chance: Any) -> None:
+    full = [(*row, offset) for offset, row in enumerate(rows)]
+    chance.shuffle(full)
+    data = placed([row[3] for row in full], k=pa.array([row[0] for row in full], pa.string()),
+                  l=pa.array([row[1] for row in full], pa.int32()), ums_id_=pa.array([row[2] for row in full], pa.int64()))
+    best: dict[tuple[str, int], tuple[int, int]] = {}
+    for key, other, version, offset in full:
+        best[key, other] = max(best.get((key, other), (-1, 0)), (version, -offset))
+    found = newest(data, ["k", "l"]).to_pylist()
+    assert [((row["k"], row["l"]), (row["ums_id_"], -row["kafka_offset_"])) for row in found] == sorted(best.items())
+
+
+@settings(deadline=None)  # the first call loads libraries
+@given(st.lists(st.integers(0, 4)))
+def test_records_are_cut_between_offsets(offsets: list[int]) -> None:
+    offsets.sort()
+    cut = at_offset_boundary(placed(offsets))
+    assert offsets[cut:] == [offset for offset in offsets if offset == offsets[-1]]

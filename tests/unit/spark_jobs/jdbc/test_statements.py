@@ -1,0 +1,196 @@
+"""Addresses, names, types, options, errors and the statements of each dialect: all of it pure."""
+# ruff: noqa: E501, ISC004, Q003 - tables of cases and whole statements
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import psycopg
+import pymysql
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import types as t
+
+from connectors.errors import ConfigInvalid, Fatal
+from connectors.options import ConfigDef
+from spark_jobs.contract import Column, TableSchema
+from spark_jobs.sinks.jdbc import plan as plans
+from spark_jobs.sinks.jdbc.address import check_template, identity, parse_url, render, shorten
+from spark_jobs.sinks.jdbc.config import CONFIG_DEF, Settings, complaints, settings
+from spark_jobs.sinks.jdbc.dialects import dialect
+from spark_jobs.sinks.jdbc.model import Existing, Fault, Present, Wanted
+from spark_jobs.sinks.jdbc.tables import changes, columns, unique_problem
+
+URLS = {"postgresql": "jdbc:postgresql://h/d", "mariadb": "jdbc:mariadb://h/d", "mysql": "jdbc:mysql://h/d"}
+
+
+def chosen(kind: str = "postgresql", **options: str) -> Settings:
+    return settings(ConfigDef(list(CONFIG_DEF.keys.values())).parse({
+        "sink.jdbc.url": URLS[kind], "sink.jdbc.user": "u", "sink.jdbc.password": "hunter2",
+        **{f"sink.jdbc.{name}": value for name, value in options.items()}}))
+
+
+def test_urls() -> None:
+    found = parse_url("jdbc:postgresql://a:1,[::1]:2,b/my%20db?x=1")
+    assert (found.dialect, found.hosts, found.database, found.query) == (
+        "postgresql", (("a", 1), ("::1", 2), ("b", 5432)), "my db", (("x", "1"),))
+    assert parse_url("jdbc:mysql://h/d").hosts == (("h", 3306),)
+    for wrong, said in (("postgresql://h/d", "not a JDBC URL"), ("jdbc:oracle://h/d", "docs/jobs/jdbc.md"),
+                        ("jdbc:mariadb://h", "names no database"), ("jdbc:mariadb://h:99999/d", "no host:port"),
+                        ("jdbc:postgresql://u:hunter2@h/d", "must not hold a login"),
+                        ("jdbc:postgresql://h/d?password=hunter2", "must not hold 'password'")):
+        with pytest.raises(ConfigInvalid, match=said) as no:
+            parse_url(wrong)
+        assert "hunter2" not in str(no.value)
+
+
+def test_secrets_show_nowhere() -> None:
+    made = chosen()
+    assert "hunter2" not in repr(made) + made.login.text
+    assert pickle.loads(pickle.dumps(made)).login.password == "hunter2"  # noqa: S301 - our own
+    with pytest.raises(ConfigInvalid) as no:
+        CONFIG_DEF.parse({"sink.jdbc.url": "jdbc:postgresql://u:hunter2@h/d", "sink.jdbc.user": "u"})
+    assert "hunter2" not in str(no.value)
+
+
+def test_options_that_do_not_go_together() -> None:
+    def said(**options: str) -> list[str]:
+        raw = {"sink.jdbc.url": URLS["mariadb"], "sink.jdbc.user": "u"} | {f"sink.jdbc.{k}": v for k, v in options.items()}
+        return [line.partition(":")[0] for line in complaints(CONFIG_DEF.parse(raw))]
+
+    assert said() == []
+    assert said(url="jdbc:mariadb://a,b/d?x=1") == ["sink.jdbc.url", "sink.jdbc.url"]
+    assert said(**{"kafka.columns": "true", "mode": "split"}) == ["sink.jdbc.kafka.columns"]
+    assert said(**{"ssl.mode": "verify-full"}) == ["sink.jdbc.ssl.root.cert"]
+    assert said(**{"ssl.cert": "f"}) == ["sink.jdbc.ssl.cert"]
+
+
+def test_templates() -> None:
+    full = "mysql.db01.shop.orders.3.0.0"
+    assert render("${type}-${instance}-${database}-${table}", full) == "mysql-db01-shop-orders"
+    assert render("${database}_${table}", "shop.orders") == "shop_orders"
+    assert render("${namespace}", "a.b.c") == "a_b_c"
+    assert render("${database}${table}", "topic") == "topic"
+    assert identity(full) == identity("mysql.db01.shop.orders.4.0.7") != identity("mysql.db02.shop.orders.3.0.0")
+    assert check_template("${table}x") is None
+    assert "${tabel} is not known" in (check_template("${tabel}") or "")
+
+
+@given(st.text(max_size=90), st.booleans())
+def test_names_fit_and_stay_different(name: str, octets: bool) -> None:
+    def size(text: str) -> int:
+        return len(text.encode()) if octets else len(text)
+
+    short = shorten(name, 40, octets=octets)
+    assert size(short) <= 40
+    assert (short == name) == (size(name) <= 40)
+    if size(name) > 40:
+        assert shorten(name + "x", 40, octets=octets) != short
+
+
+@pytest.mark.parametrize(("kind", "wanted", "present", "serves"), [
+    ("postgresql", "integer", "bigint", "bigint"), ("postgresql", "bigint", "integer", "bigint"),
+    ("postgresql", "bigint", "numeric", "numeric"), ("postgresql", "bigint", "text", "text"),
+    ("postgresql", "text", "character varying(10)", "character varying(10)"), ("postgresql", "text", "uuid", "uuid"),
+    ("postgresql", "text", "integer", None), ("postgresql", "jsonb", "jsonb", "jsonb"), ("postgresql", "jsonb", "text", "text"),
+    ("postgresql", "double precision", "real", "double precision"), ("postgresql", "bigint", "double precision", None),
+    ("postgresql", "numeric(12,4)", "numeric(10,2)", "numeric(12,4)"), ("postgresql", "numeric(8,4)", "numeric(10,2)", "numeric(12,4)"),
+    ("postgresql", "numeric(6,2)", "integer", "numeric(12,2)"), ("postgresql", "integer", "numeric(6,2)", "numeric(12,2)"),
+    ("postgresql", "timestamp with time zone", "timestamp(3) without time zone", "timestamp(3) without time zone"),
+    ("postgresql", "timestamp with time zone", "date", "timestamp with time zone"), ("postgresql", "boolean", "integer", None),
+    ("mariadb", "int", "int(11)", "int(11)"), ("mariadb", "bigint", "int(10) unsigned", "bigint"),
+    ("mariadb", "varchar(300)", "varchar(255)", "varchar(300)"), ("mariadb", "longtext", "varchar(20)", "varchar(20)"),
+    ("mariadb", "json", "longtext", "longtext"), ("mariadb", "json", "int(11)", None),
+    ("mariadb", "decimal(20,4)", "decimal(10,2)", "decimal(20,4)"), ("mariadb", "datetime(6)", "date", "datetime(6)"),
+    ("mariadb", "tinyint(1)", "tinyint(1)", "tinyint(1)"), ("mariadb", "longblob", "varbinary(20)", "varbinary(20)"),
+])
+def test_which_types_serve(kind: str, wanted: str, present: str, serves: str | None) -> None:
+    assert dialect(kind).fits(wanted, present) == serves
+
+
+@pytest.mark.parametrize(("column", "postgresql", "mariadb"), [
+    (Column("a", t.ByteType()), "smallint", "tinyint"), (Column("a", t.LongType()), "bigint", "bigint"),
+    (Column("a", t.DecimalType(20, 3)), "numeric(20,3)", "decimal(20,3)"), (Column("a", t.StringType()), "text", "longtext"),
+    (Column("a", t.StringType(), length=20), "text", "varchar(20)"), (Column("a", t.StringType(), key=True), "text", "varchar(255)"),
+    (Column("a", t.BinaryType(), key=True, length=16), "bytea", "varbinary(16)"), (Column("a", t.BooleanType()), "boolean", "tinyint(1)"),
+    (Column("a", t.TimestampType()), "timestamp with time zone", "datetime(6)"),
+    (Column("a", t.TimestampNTZType()), "timestamp without time zone", "datetime(6)"),
+    (Column("a", t.ArrayType(t.IntegerType())), "jsonb", "json"), (Column("a", t.DayTimeIntervalType()), "text", "longtext"),
+])
+def test_types_of_columns(column: Column, postgresql: str, mariadb: str) -> None:
+    assert dialect("postgresql").column_type(column, 255) == postgresql
+    assert dialect("mariadb").column_type(column, 255) == mariadb
+
+
+def plan(kind: str, **options: str) -> list[str]:
+    made = plans.make(chosen(kind, **options), dialect(kind), "job", "s.t", ("", "t"), ("id", 'b"`'), ("id",))
+    return [*made.setup, made.into, *(step.sql for step in made.steps)]
+
+
+def test_upsert_statements() -> None:
+    assert plan("postgresql") == [
+        'CREATE TEMPORARY TABLE "millrace_stage" ON COMMIT DELETE ROWS AS SELECT t."id", t."b""`", t."ums_id_", t."ums_ts_", '
+        't."ums_op_", t."ums_active_" FROM "t" AS t WITH NO DATA',
+        '"millrace_stage"',
+        'INSERT INTO "t" AS t ("id", "b""`", "ums_id_", "ums_ts_", "ums_op_", "ums_active_") SELECT s."id", s."b""`", s."ums_id_", '
+        's."ums_ts_", s."ums_op_", s."ums_active_" FROM "millrace_stage" AS s ON CONFLICT ("id") DO UPDATE SET '
+        '"b""`" = excluded."b""`", "ums_id_" = excluded."ums_id_", "ums_ts_" = excluded."ums_ts_", "ums_op_" = excluded."ums_op_", '
+        '"ums_active_" = excluded."ums_active_" WHERE t."ums_id_" IS NULL OR t."ums_id_" < excluded."ums_id_"']
+    text = plan("mysql")[-1]
+    newer = "COALESCE(`t`.`ums_id_` < VALUES(`ums_id_`), TRUE)"
+    assert f"`t`.`b\"``` = IF({newer}, VALUES(`b\"```), `t`.`b\"```)" in text
+    assert text.endswith(f"`t`.`ums_id_` = IF({newer}, VALUES(`ums_id_`), `t`.`ums_id_`)"), "the version must be set last"
+
+
+@pytest.mark.parametrize("kind", URLS)
+def test_real_deletes_pass_the_gate_first(kind: str) -> None:
+    steps = plans.make(chosen(kind, **{"delete.mode": "real"}), dialect(kind), "job", "s.t", ("", "t"), ("id",), ("id",)).steps
+    verbs = [(step.sql.split()[0], step.deletes) for step in steps]
+    assert verbs[-5:] == [("INSERT", False), ("DELETE", False), ("INSERT", True), ("DELETE", True), ("DELETE", False)]
+    only_insert = plans.make(chosen(kind, mode="insert"), dialect(kind), "job", "s.t", ("x", "t"), ("id",), ("id",))
+    assert (only_insert.steps, only_insert.keys, only_insert.setup) == ((), (), ())
+    assert only_insert.commits.endswith("millrace_commits" + dialect(kind).quote("")[-1])
+
+
+def test_tables_that_must_change() -> None:
+    kind = dialect("mariadb")
+    present = Existing({"ID": Present("ID", "int(11)", nullable=False), "x": Present("x", "int(11)", nullable=False)},
+                       (("ID",), ("x",)))
+    run, problems = changes(kind, "`t`", present, (Wanted("id", "bigint", nullable=False), Wanted("n", "date")), strict_null=True)
+    assert run == ["ALTER TABLE `t` MODIFY COLUMN `id` bigint NOT NULL", "ALTER TABLE `t` ADD COLUMN `n` date"]
+    assert problems == ["column x is NOT NULL without a default, and the source has no such column"]
+    assert "another unique index (x)" in (unique_problem(kind, "`t`", present, ("id",)) or "")
+    assert unique_problem(dialect("postgresql"), '"t"', present, ("ID",)) is None
+
+
+@pytest.mark.parametrize(("names", "said"), [
+    (("id", "ums_id_"), "name of a column of the sink"), (("id", "ID"), "have one name"), (("a",), "no primary key")])
+def test_columns_that_cannot_be(names: tuple[str, ...], said: str) -> None:
+    schema = TableSchema("s.t", tuple(Column(name, t.StringType(), key=name == "id") for name in names))
+    with pytest.raises(Fatal, match=said):
+        columns(chosen("mariadb"), dialect("mariadb"), schema)
+
+
+def postgres_error(state: str | None, text: str = "x") -> BaseException:
+    if state is None:
+        return psycopg.OperationalError(text)
+    return psycopg.errors.lookup(state)(text)
+
+
+@pytest.mark.parametrize(("kind", "error", "fault"), [
+    ("postgresql", postgres_error("40P01"), Fault.RETRY), ("postgresql", postgres_error("40001"), Fault.RETRY),
+    ("postgresql", postgres_error("57014"), Fault.RETRY), ("postgresql", postgres_error("22001"), Fault.DATA),
+    ("postgresql", postgres_error("23502"), Fault.DATA), ("postgresql", postgres_error("42501"), Fault.FATAL),
+    ("postgresql", postgres_error(None, "the connection is closed"), Fault.RETRY),
+    ("postgresql", postgres_error(None, "FATAL:  password authentication failed for user"), Fault.FATAL),
+    ("postgresql", postgres_error(None, "FATAL:  the database system is starting up"), Fault.RETRY),
+    ("postgresql", ValueError("x"), None), ("mariadb", ValueError("x"), None),
+    ("mariadb", pymysql.err.OperationalError(1213, "deadlock"), Fault.RETRY),
+    ("mariadb", pymysql.err.OperationalError(2013, "lost"), Fault.RETRY), ("mariadb", pymysql.err.InterfaceError(0, ""), Fault.RETRY),
+    ("mariadb", pymysql.err.OperationalError(1045, "denied"), Fault.FATAL),
+    ("mariadb", pymysql.err.DataError(1406, "too long"), Fault.DATA), ("mariadb", pymysql.err.OperationalError(1366, "x"), Fault.DATA),
+    ("mariadb", pymysql.err.ProgrammingError(1146, "no table"), Fault.FATAL),
+])
+def test_what_is_done_about_errors(kind: str, error: Any, fault: Fault | None) -> None:
+    assert dialect(kind).classify(error) is fault

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from connectors.errors import ConfigInvalid
+from spark_jobs.config_keys import FRAME
+from spark_jobs.sinks.kafka.config import CONFIG, Settings, group_of, target_topic
+from spark_jobs.sinks.kafka.sink import KafkaSink
+from spark_jobs.sinks.kafka.writer import header_lists, marker_key, millis
+
+if TYPE_CHECKING:
+    from connectors.options import Config
+
+
+def config(**options: str) -> Config:
+    raw = {
+        "name": "job",
+        "kafka.bootstrap.servers": "b:9092",
+        "source.topics": "a,b",
+        "source.format": "debezium",
+        "sink.type": "kafka",
+        "sink.kafka.topic": "${topic}.out",
+        **options,
+    }
+    return FRAME.extended(list(CONFIG.keys.values())).parse(raw)
+
+
+def test_names_of_topics() -> None:
+    assert target_topic("${topic}.out", "a", "") == "a.out"
+    assert target_topic("x-${namespace}", "a", "mysql.a.db.tab:le.1") == "x-mysql.a.db.tab_le.1"
+    assert len(target_topic("${topic}", "a" * 300, "")) == 249
+    for wrong in ("${table}", "a b", ""):
+        with pytest.raises(ConfigInvalid):
+            config(**{"sink.kafka.topic": wrong})
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"sink.kafka.topic": "${namespace}"}, "needs sink.kafka.content=rows"),
+        ({"sink.kafka.key": "columns"}, "needs sink.kafka.content=rows"),
+        ({"source.min.partitions": "8"}, "source.min.partitions"),
+        ({"sink.kafka.topic": "b"}, "would read what it writes"),
+        ({"sink.kafka.producer.bootstrap.servers": "other:9092"}, "another cluster"),
+    ],
+)
+def test_options_that_do_not_go_together(options: dict[str, str], words: str) -> None:
+    assert words in KafkaSink.validate(config(**options))[0]
+
+
+def test_plans_and_names() -> None:
+    assert KafkaSink.validate(config()) == []
+    assert KafkaSink.plan(config()) == ["copies topic a to a.out", "copies topic b to b.out"]
+    assert group_of(config()) == "millrace-job-written"
+    settings = Settings("job", {"sasl.password": "secret"}, "none", "d.t", "g", "m", {}, {}, "source", False, True, "1", 1)
+    assert settings.transactional_id("a", 3) == "job-d.t-a-3"
+    assert "secret" not in repr(settings)
+    assert marker_key("", "a", 1) != marker_key("a", "", 1)
+
+
+def test_timestamps_and_headers_of_records() -> None:
+    assert millis(pa.array([1_999, None], pa.timestamp("us", tz="UTC"))) == [1, 0]
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    batch: Any = pa.RecordBatch.from_arrays([pa.array([None, [{"key": "a", "value": None}], []], kind)], names=["headers"])
+    assert header_lists(batch) == [None, [("a", None)], None]
+    assert header_lists(pa.RecordBatch.from_arrays([pa.array([None, []], kind)], names=["headers"])) is None

@@ -1,0 +1,287 @@
+"""What goes in and out: keys in clustering order, every CQL type, the output's forms, Debezium and UMS as input."""
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from connectors.cql.types import CqlType, parse
+from connectors.errors import Fatal, Skippable
+from connectors.formats import timeuuid, ums
+from connectors.formats.partition_update import Cell, Deletion, PartitionUpdate, Row, Stamp
+from connectors.schema import INT64, OPTIONAL_STRING, STRING, decimal, struct
+from spark_jobs.materializer.contract import Input
+from spark_jobs.materializer.decode import AVRO
+from spark_jobs.materializer.keys import after, clustering_encoder, ordered
+from tests.support.materializer import KEY, PLAIN, Bench, Column, MemoryRegistry, Written, source
+from worker.converters.avro_compile import compile_avro
+from worker.converters.avro_read import avro_reader
+from worker.converters.avro_schema import avro_text
+from worker.converters.json import JsonConverter
+
+_texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=4) | st.text("\x00\x01ab", max_size=4)
+_decimals = st.decimals(-1000, 1000, allow_nan=False, places=3).map(str)
+_varints = st.integers(-(1 << 70), 1 << 70) | st.integers(-300, 300)
+ORDERED: dict[str, tuple[Any, Any]] = {
+    "text": (_texts, str.encode), "blob": (st.binary(max_size=4), None), "int": (st.integers(-(1 << 31), (1 << 31) - 1), None),
+    "tinyint": (st.integers(-128, 127), None), "smallint": (st.integers(-(1 << 15), (1 << 15) - 1), None),
+    "bigint": (st.integers(-(1 << 63), (1 << 63) - 1), None), "date": (st.integers(-(1 << 31), (1 << 31) - 1), None),
+    "timestamp": (st.integers(-(1 << 63), (1 << 63) - 1), None), "boolean": (st.booleans(), None),
+    "double": (st.floats(allow_nan=False).filter(lambda value: value != 0), None),
+    "float": (st.floats(allow_nan=False, width=32).filter(lambda value: value != 0), None),
+    "varint": (_varints.map(str), int), "decimal": (_decimals, float),
+    "timeuuid": (st.builds(lambda micro, low: timeuuid.text(timeuuid.make(micro, low)), st.integers(0, 1 << 50),
+                           st.integers(0, (1 << 64) - 1)), timeuuid.order),
+    "list<int>": (st.lists(st.integers(-2, 2), max_size=3), None),
+    "set<text>": (st.lists(st.text("ab", max_size=2), max_size=3), None)}
+
+
+@pytest.mark.parametrize("text", ORDERED)
+@given(st.data())
+@settings(max_examples=50, deadline=None)
+def test_keys_sort_as_values(text: str, data: st.DataObject) -> None:
+    strategy, order = ORDERED[text]
+    one, other = data.draw(strategy), data.draw(strategy)
+    encode = ordered(parse(f"frozen<{text}>") if "<" in text else parse(text))
+    left, right = (one, other) if order is None else (order(one), order(other))
+    assert (encode(one) < encode(other)) == (left < right)
+    assert (encode(one) == encode(other)) == (left == right)
+    assert encode(one) == encode(other) or not encode(one).startswith(encode(other))
+    down = clustering_encoder([(parse(text) if "<" not in text else parse(f"frozen<{text}>"), True)])
+    assert (down([one]) < down([other])) == (left > right)
+
+
+@given(st.lists(st.tuples(_texts, st.integers(-2, 2)), min_size=2, max_size=2))
+def test_keys_of_several_columns(pair: list[tuple[str, int]]) -> None:
+    encode = clustering_encoder([(parse("text"), False), (parse("int"), True)])
+    one, other = ((name.encode(), -number) for name, number in pair)
+    assert (encode(pair[0]) < encode(pair[1])) == (one < other)
+    behind = after(encode(pair[0][:1]))
+    assert behind is not None
+    assert encode(pair[0][:1]) <= encode(pair[0]) < behind
+
+
+def test_special_orders() -> None:
+    doubles = [float("-inf"), -1.5, -0.0, 0.0, 1e-300, 2.0, float("inf"), float("nan")]
+    encoded = list(map(ordered(parse("double")), doubles))
+    assert encoded == sorted(encoded)
+    assert ordered(parse("decimal"))("1.0") == ordered(parse("decimal"))("1.00")
+    assert ordered(parse("decimal"))("0") == ordered(parse("decimal"))("-0.0")
+    addresses = ["10.0.0.1", "10.0.0.2", "127.0.0.1"]
+    assert sorted(addresses, key=ordered(parse("inet"))) == addresses
+    pair = CqlType("tuple", (parse("int"), parse("text")), frozen=True)
+    values = [{"field_0": None, "field_1": "b"}, {"field_0": 1, "field_1": None}, {"field_0": 1, "field_1": "a"}]
+    assert sorted(values, key=ordered(pair)) == values
+    assert after(b"a\xff") == b"b"
+    assert after(b"\xff") is None
+
+
+TYPES: dict[str, tuple[Any, Any]] = {
+    "ascii": ("a", "a"), "bigint": (1 << 62, 1 << 62), "blob": (b"\x00\xff", "AP8="), "boolean": (False, False),
+    "date": (-5, -5),
+    "decimal": ("1.50", "1.50"), "double": (float("nan"), "NaN"), "duration": ("1mo2d", "1mo2d"), "float": (0.1, 0.1),
+    "inet": ("10.0.0.1", "10.0.0.1"), "int": (-1, -1), "smallint": (3, 3), "text": ("é%d", "é%d"), "time": (5, 5),
+    "timestamp": (7, 7), "timeuuid": ("50554d6e-29bb-11e5-b345-feff819cdc9f",) * 2, "tinyint": (1, 1),
+    "uuid": ("50554d6e-29bb-41e5-b345-feff819cdc9f",) * 2, "varchar": ("", ""), "varint": ("1" * 40,) * 2,
+    "frozen<list<blob>>": ([b"a", b""], ["YQ==", ""]), "frozen<set<int>>": ([], []),
+    "frozen<map<text, double>>": ([{"key": "a", "value": 1.5}],) * 2,
+    "tuple<int, text>": ({"field_0": 1, "field_1": None},) * 2,
+    "vector<float, 2>": ([1.0, 2.5], [1.0, 2.5])}
+
+
+@pytest.mark.parametrize("output", ["json", "json-schemas", "avro"])
+@pytest.mark.parametrize("avro", [False, True], ids=["from json", "from avro"])
+def test_every_type(avro: bool, output: str) -> None:
+    columns = [KEY, *(Column(f"c{index}", parse(text), "regular") for index, text in enumerate(TYPES))]
+    registry = MemoryRegistry()
+    written = Written(columns, registry if avro else None)
+    made = Bench(registry=registry, input_encoding="avro" if avro else "json", input_schemas=(written.text,),
+                 output_encoding=output)
+    stamp = Stamp(100)
+    cells = tuple(Cell(f"c{index}", None, value, stamp) for index, (value, _) in enumerate(TYPES.values()))
+    emit: list[Any] = []
+    for time in (100, 100, 101):  # the second is a repetition, the third changes nothing that can be seen
+        row = Row((), Stamp(time), None, tuple(cell._replace(stamp=Stamp(time)) for cell in cells))
+        update = PartitionUpdate(source=source(), key=("a",), write_time=time, rows=(row,))
+        made.engine.apply(written.record(update), made.store, emit)
+    made.engine.apply(written.record(PartitionUpdate(source=source(), key=("a",), write_time=102, deletion=Deletion(102, 0))),
+                      made.store, emit)
+    assert len(emit) == 3
+    expected = {"pk": "a", **{f"c{index}": shown for index, (_, shown) in enumerate(TYPES.values())}}
+    for (key, value, *_), place in zip(emit, ("after", "before"), strict=False):
+        event = decoded(value, output, registry)
+        if output == "avro":
+            event[place] = {name: in_json(each) for name, each in event[place].items()}
+        assert event[place] == expected
+        assert decoded(key, output, registry) == {"pk": "a"}
+
+
+def decoded(data: bytes, encoding: str, registry: MemoryRegistry) -> Any:
+    if encoding == "avro":
+        return avro_reader(registry.text(int.from_bytes(data[1:5], "big")), AVRO).decode(data[5:])
+    value = json.loads(data)
+    if encoding == "json-schemas":
+        JsonConverter({"schemas.enable": "true"}).to_connect("t", data)  # its schema fits
+        return value["payload"]
+    return value
+
+
+def in_json(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, list):
+        return [in_json(each) for each in value]
+    if isinstance(value, float):
+        return "NaN" if value != value else round(value, 6)  # noqa: PLR0124
+    return value
+
+
+def three(form: str, encoding: str) -> tuple[list[Any], list[Any], MemoryRegistry]:
+    """Values and keys of a CREATE, an UPDATE and a DELETE."""
+    registry = MemoryRegistry()
+    written = Written(PLAIN)
+    made = Bench(registry=registry, input_schemas=(written.text,), output_format=form, output_encoding=encoding,
+                 tombstones_on_delete=False)
+    made.now_s = 2
+    emit: list[Any] = []
+    for time, value in ((1_000_000, "x"), (1_000_001, "y")):
+        row = Row((), Stamp(time), None, (Cell("v", None, value, Stamp(time)),))
+        update = PartitionUpdate(source=source(), key=("a",), write_time=time, rows=(row,))
+        made.engine.apply(written.record(update), made.store, emit)
+    made.engine.apply(written.record(PartitionUpdate(source=source(), key=("a",), write_time=1_000_002,
+                                                     deletion=Deletion(1_000_002, 1))), made.store, emit)
+    return ([decoded(output.value, encoding, registry) for output in emit], [output.key for output in emit], registry)
+
+
+@pytest.mark.parametrize("encoding", ["json", "json-schemas", "avro"])
+def test_debezium(encoding: str) -> None:
+    values, keys, registry = three("debezium", encoding)
+    x, y = {"pk": "a", "n": None, "v": "x"}, {"pk": "a", "n": None, "v": "y"}
+    assert [(value["op"], value["before"], value["after"]) for value in values] == [("c", None, x), ("u", x, y), ("d", y, None)]
+    assert [value["source"]["ums_id"] for value in values] == [2_000_000, 2_000_001, 2_000_002]
+    assert len(set(keys)) == 1
+    if encoding == "avro":
+        assert [subject for subject, _ in registry.subjects] == ["out-value", "out-key"]
+        fields = {each["name"]: each for each in json.loads(registry.text(1))["fields"][0]["type"][1]["fields"]}
+        assert fields["pk"]["type"] == {"type": "string", "connect.parameters": {"cql.type": "text"}}
+        assert fields["v"]["type"][0] == "null"
+
+
+@pytest.mark.parametrize("encoding", ["json", "json-schemas", "avro"])
+def test_yelp(encoding: str) -> None:
+    values, _, _ = three("yelp", encoding)
+    x, y = {"pk": "a", "n": None, "v": "x"}, {"pk": "a", "n": None, "v": "y"}
+    assert [(value["message_type"], value["previous_payload"], value["payload"]) for value in values] == [
+        ("create", None, x), ("update", x, y), ("delete", None, y)]
+    assert {(value["topic"], value["keys"]["pk"], value["timestamp"]) for value in values} == {("out", "a", 1)}
+    assert len({value["uuid"] for value in values}) == 3
+
+
+@pytest.mark.parametrize("encoding", ["json", "json-schemas", "avro"])
+def test_ums(encoding: str) -> None:
+    values, keys, _ = three("ums", encoding)
+    assert [[each["tuple"][2:3] + each["tuple"][4:] for each in value["payload"]] for value in values] == [
+        [["i", "a", None, "x"]], [["b", "a", None, "x"], ["u", "a", None, "y"]], [["d", "a", None, "y"]]]
+    assert set(keys) == {b'data_increment_data.cassandra.job.ks.t.9.0.0...{"pk":"a"}'}
+    assert [each["name"] for each in values[0]["schema"]["fields"]][4:] == ["pk", "n", "v"]
+    tuples = [each["tuple"] for value in values for each in value["payload"]]
+    assert [each[0] for each in tuples] == sorted(each[0] for each in tuples)
+    assert len({each[3] for each in tuples}) == len(tuples)
+
+
+# Debezium and UMS as input
+
+
+def change(operation: str, before: Any, after_: Any, **where: Any) -> dict[str, Any]:
+    return {"op": operation, "before": before, "after": after_, "ts_ms": 5,
+            "source": {"connector": "mysql", "name": "db1", "db": "shop", "table": "orders", "ts_ms": 4, "snapshot": "false",
+                       **where}}
+
+
+ROW = struct("orders.Value", {"id": INT64, "name": OPTIONAL_STRING, "sum": decimal(2, optional=True)}, optional=True)
+PLACE = struct("orders.Source", {"connector": STRING, "name": STRING, "db": STRING, "table": STRING, "ts_ms": INT64,
+                                 "snapshot": STRING, "file": STRING, "pos": INT64})
+ENVELOPE = struct("orders.Envelope", {"before": ROW, "after": ROW, "source": PLACE, "op": STRING, "ts_ms": INT64})
+ORDER_KEY = struct("orders.Key", {"id": INT64})
+
+
+@pytest.mark.parametrize(("way", "output"), [("json", "json"), *itertools.product(("enveloped", "avro"),
+                                                                                  ("json", "json-schemas", "avro"))])
+def test_debezium_in_any_order_of_arrival(way: str, output: str) -> None:
+    one, two, three_ = ({"id": 1, "name": name, "sum": Decimal(text)}
+                        for name, text in (("a", "1.50"), ("b", "2.00"), ("c", "0.01")))
+    events = [change("c", None, one, file="bin.000001", pos=10), change("u", one, two, file="bin.000001", pos=20),
+              change("u", two, three_, file="bin.000002", pos=4), change("d", three_, None, file="bin.000002", pos=9)]
+    registry = MemoryRegistry()
+    if way == "avro":
+        numbers = [registry.register("t", avro_text(schema, AVRO)).to_bytes(4, "big") for schema in (ORDER_KEY, ENVELOPE)]
+        key, value = (compile_avro(schema, AVRO, b"\x00" + number)
+                      for schema, number in zip((ORDER_KEY, ENVELOPE), numbers, strict=True))
+    else:
+        converter = JsonConverter({"schemas.enable": "true" if way == "enveloped" else "false", "decimal.format": "NUMERIC"})
+        key, value = converter.encoder("t", ORDER_KEY), converter.encoder("t", ENVELOPE)
+    records = [Input(key({"id": 1}), value(each), offset, 3) for offset, each in enumerate(events)]
+    for order, shown in (([0, 1, 1, 2, 3], "cuud"), ([2, 0, 1], "c"), ([3, 2, 1, 0], ""), ([1, 3, 0, 2], "cd")):
+        made = Bench(registry=registry, input_format="debezium", input_encoding="avro" if way == "avro" else "json",
+                     output_encoding=output, tombstones_on_delete=False)
+        emit: list[Any] = []
+        for index in order:
+            made.engine.apply(records[index], made.store, emit)
+            made.restart()
+        made.engine.apply(Input(records[0].key, None, 9, 0), made.store, emit)
+        found = [decoded(each.value, output, registry) for each in emit]
+        assert "".join(each["op"] for each in found) == shown
+        if order == [2, 0, 1]:
+            after_ = found[0]["after"]
+            wanted = {"avro": Decimal("0.01")}.get(output, 0.01 if way == "json" else base64.b64encode(b"\x01").decode())
+            assert (after_["id"], after_["name"], after_["sum"]) == (1, "c", wanted)
+            assert [row.values["name"] for row in made.engine.rows(made.store)] == ["c"]
+            again: list[Any] = []
+            assert made.engine.replay(made.store, again) is None
+            assert [decoded(each.value, output, registry)["after"] for each in again] == [after_]
+
+
+def message(*tuples: list[str | None], fields: Any = None) -> bytes:
+    fields = fields or [ums.field("id", "long", nullable=False), ums.field("name", "string"), ums.field("paid", "boolean")]
+    return json.dumps(ums.message(ums.INCREMENT, "mysql.db1.shop.orders.3.0.0", [*ums.SYSTEM_FIELDS, *fields], tuples)).encode()
+
+
+def tuple_(number: int, operation: str, *values: str | None) -> list[str | None]:
+    return [str(number), "2026-01-02 03:04:05.000006", operation, f"u{number}", *values]
+
+
+def test_ums_as_input() -> None:
+    made = Bench(input_format="ums", key_columns=("id",))
+    made.apply(Input(b"", message(tuple_(1, "i", "7", "a", "false"), tuple_(2, "b", "7", "a", "false"),
+                                  tuple_(2, "u", "7", "b", "true")), 0, 0))
+    assert made.rows == {b'{"id":7}': {"id": 7, "name": "b", "paid": True}}
+    assert [event["op"] for event in made.events] == ["c", "u"]
+    assert made.events[0]["source"]["ts_us"] == 1_767_323_045_000_006
+    made.apply(Input(b"", message(tuple_(5, "d", "7", "b", "true")), 1, 0))
+    made.apply(Input(b"", message(tuple_(4, "u", "7", "late", "true")), 2, 0))
+    assert made.rows == {}
+    made.apply(Input(b"", json.dumps(ums.heartbeat("mysql.db1.shop.orders.3.0.0", 0)).encode(), 3, 0))
+    made.chained = False
+    more = [ums.field("id", "long", nullable=False), ums.field("name", "string"), ums.field("note", "string")]
+    made.apply(Input(b"", message(tuple_(6, "i", "8", "c", "n"), fields=more), 4, 0))
+    assert made.rows == {b'{"id":8}': {"id": 8, "name": "c", "note": "n"}}
+
+
+def test_rows_that_can_not_be_taken() -> None:
+    with pytest.raises(Fatal, match=r"key\.columns"):
+        Bench(input_format="ums").apply(Input(b"", message(tuple_(1, "i", "7", "a", "false")), 0, 0))
+    made = Bench(input_format="debezium", key_columns=("id",))
+    for value in (b"[]", b"x", b'{"op":"t"}', b'{"op":"c"}', json.dumps(change("c", None, {"x": 1})).encode()):
+        with pytest.raises(Skippable):
+            made.apply(Input(b"", value, 0, 0))
+    made.apply(Input(b"", json.dumps(change("c", None, {"id": 1})).encode(), 0, 0))
+    other = change("c", None, {"id": 1})
+    other["source"]["table"] = "customers"
+    with pytest.raises(Skippable, match="besides"):
+        made.apply(Input(b"", json.dumps(other).encode(), 1, 0))

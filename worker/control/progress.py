@@ -1,0 +1,38 @@
+"""``GET /connectors/NAME/progress``: how far a connector that moves data itself is."""
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from connectors.api import JobProgress
+
+
+def shown_progress(worker_id: str, job: JobProgress | None) -> dict[str, Any]:
+    """A task's part of the answer. Pure."""
+    body: dict[str, Any] = {"id": 0, "worker_id": worker_id, "phase": "unknown" if job is None else job.phase}
+    if job is None:
+        return body
+    if job.error:
+        body["error"] = job.error
+    return body | {
+        "pid": job.pid or None,
+        "starts": job.starts,
+        "started_at": _time(job.started_at),
+        "progress_at": _time(job.progress_at),
+        "batch": None if job.batch < 0 else {"id": job.batch, "records": job.batch_rows, "seconds": job.batch_s,
+                                             "rows_per_second": job.rows_per_s},
+        "batches": job.batches,
+        "records_read": job.read,
+        "records_written": job.written,
+        "retries": job.retries,
+        "lag": {"total": sum(each.lag for each in job.partitions),
+                "max": max((each.lag for each in job.partitions), default=0)},
+        "partitions": [{"topic": each.topic, "partition": each.partition, "offset": None if each.offset < 0 else each.offset,
+                        "lag": each.lag} for each in job.partitions],
+        "metrics": job.metrics,
+    }
+
+
+def _time(seconds: float) -> str | None:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z") if seconds else None
