@@ -109,6 +109,8 @@ class KafkaView:
             except KafkaException as error:
                 if error.args[0].code() not in _ABSENT:
                     raise self._away(error) from error
+            except TimeoutError as error:
+                raise self._away(KafkaException(KafkaError(KafkaError._TIMED_OUT))) from error  # noqa: SLF001
         return result
 
     def _away(self, error: KafkaException) -> Exception:
@@ -120,6 +122,8 @@ class KafkaView:
             return ConfigInvalid(f"kafka.bootstrap.servers {servers}: {cause.str()}: correct kafka.sasl.* and the ACLs (the "
                                  f"job needs "
                                  "DESCRIBE and READ on its topics, READ on its group)")
+        # A client whose controller died may wait for that one for ever: the next call makes another, which asks all servers.
+        self._admin = None
         return Retriable(f"Kafka at {servers} does not answer: {cause.str()}")
 
     def commit(self, position: Mapping[tuple[str, int], int]) -> None:

@@ -5,8 +5,10 @@ Kafka, LMDB or Spark; the bucket knows nothing of cells and schemas.
 """
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class Output(NamedTuple):

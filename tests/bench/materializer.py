@@ -8,17 +8,21 @@ from __future__ import annotations
 import argparse
 import os
 import secrets
+import shutil
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from confluent_kafka import Producer
+
 from compose.local.kafka import KafkaCluster
 from compose.local.registry import SchemaRegistry
 from tests.bench._common import environment
 from tests.support.job_process import Job
-from tests.support.update_topic import Load, check, fill
+from tests.support.update_load import Change, partition_key
+from tests.support.update_topic import Load, check, encoder_of, fill
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,18 +30,32 @@ if TYPE_CHECKING:
 
 def job_config(load: Load, bootstrap: str, registry: str, topic: str, folder: Path, batch: int) -> dict[str, Any]:
     """The job file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "schema.avsc").write_text(load.schema)
     return {
         "name": f"m-{topic}",
         "kafka": {"bootstrap.servers": bootstrap},
         "source": {"topics": topic, "format": "partition-update", "value.encoding": load.encoding,
                    "schema.registry.url": registry, "starting.offsets": "earliest", "max.offsets.per.trigger": batch},
         "transform": {"type": "materialize"},
-        "materializer": {"output.encoding": "json"},
+        "materializer": {"output.encoding": "json",
+                         **({"input.schemas": str(folder / "schema.avsc")} if load.encoding == "json" else {})},
         "sink": {"type": "kafka", "kafka": {"topic": f"{topic}-rows"}},
         "trigger": {"interval.ms": 0}, "guarantee": "exactly-once",
         "checkpoint": {"location": str(folder / "checkpoint")}, "state": {"dir": str(folder / "state")},
         "spark": {"master": f"local[{os.cpu_count()}]", "driver.memory": "1g"},
     }
+
+
+def extend(load: Load, bootstrap: str, registry: str, topic: str) -> None:
+    """One update more in each bucket."""
+    encode = encoder_of(load, topic, registry)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for bucket in range(load.buckets):
+        change = Change(bucket, 0, int(time.time() * 1_000_000), {"n": time.time_ns()})
+        producer.produce(topic, encode(change, 0), partition_key(bucket), partition=bucket)
+    if producer.flush(30):
+        raise RuntimeError("Kafka did not take the update")
 
 
 def measure(load: Load, kafka: KafkaCluster, registry: str, folder: Path, batch: int) -> float:
@@ -57,6 +75,17 @@ def measure(load: Load, kafka: KafkaCluster, registry: str, folder: Path, batch:
     events, rows = check(load, kafka.bootstrap, f"{topic}-rows")
     print(f"  every output checked: {events:,} events as expected, {rows:,} rows left ({time.monotonic() - begin:.0f} s)",
           flush=True)
+    for lost in ((), ("state",)):
+        extend(load, kafka.bootstrap, registry, topic)
+        for name in lost:
+            shutil.rmtree(folder / topic / name)
+        again = Job(job.config, folder / topic)
+        again.start()
+        again.wait_rows(1)
+        again.stop()
+        restored = again.metrics.get("materializer_restored_total", 0)
+        print(f"  restart{' without the local cache' if lost else ''}: {again.first_output_s:.1f} s to the first committed "
+              f"output, {restored:,.0f} records of state restored", flush=True)
     (start, first, _), (end, last, _) = job.samples[0], job.samples[-1]
     return (last - first) / max(end - start, 1e-9)
 

@@ -18,6 +18,7 @@ from compose.local.kafka import KafkaCluster
 from offsets.topics import ensure_internal_topic, internal_topic
 from tests.bench._common import environment, spread
 from worker.host.host import Host
+from worker.host.session import Session
 from worker.protocol import (
     ConnectorState,
     Init,
@@ -32,7 +33,6 @@ from worker.protocol import (
 )
 
 if TYPE_CHECKING:
-    from worker.host.session import Session
     from worker.protocol import Message, TaskStats
 
 _JSON = "org.apache.kafka.connect.json.JsonConverter"
@@ -105,7 +105,8 @@ async def run(arguments: argparse.Namespace, folder: Path) -> dict[str, float]:
     session: Session | None = None
     while session is None or session.producer is None:
         await asyncio.sleep(0.001)
-        session = host._tasks[task]._session
+        found = host._tasks[task]._session
+        session = found if isinstance(found, Session) else None
         control.check()
     profile = cProfile.Profile() if arguments.profile else None
     if profile:

@@ -15,8 +15,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from connectors.formats.partition_update_codec import encoder
-from tests.support.update_load import Event, Model, changes, layout, partition_key, update
+from tests.support.update_load import Change, Event, Model, changes, layout, partition_key, update
 from worker.converters.avro import AvroConverter
+from worker.converters.avro_schema import AvroSettings, avro_text
 from worker.converters.json import JsonConverter
 
 if TYPE_CHECKING:
@@ -34,6 +35,11 @@ class Load:
     wide: int = 0
     seed: int = 1
 
+    @property
+    def schema(self) -> str:
+        """The messages' schema as Avro's text, which JSON messages don't bring along."""
+        return avro_text(layout(self.wide).schema, AvroSettings())
+
     def events(self) -> int:
         """How many events the load must cause."""
         model = Model(self.wide)
@@ -41,7 +47,8 @@ class Load:
                                                                      wide=self.wide))
 
 
-def _encoder(load: Load, topic: str, registry: str) -> Any:
+def encoder_of(load: Load, topic: str, registry: str) -> Callable[[Change, int], bytes | None]:
+    """What writes a change, as the message of a number, in the load's encoding; registers the schema."""
     form = layout(load.wide)
     encode = encoder(form)
     if load.encoding == "avro":
@@ -54,13 +61,13 @@ def _encoder(load: Load, topic: str, registry: str) -> Any:
         asyncio.run(prepare())
         write = converter.encoder(topic, form.schema)
     else:
-        write = JsonConverter({"schemas.enable": "true"}).encoder(topic, form.schema)
+        write = JsonConverter({"schemas.enable": "false"}).encoder(topic, form.schema)
     return lambda change, number: write(encode(update(change, form, number)))
 
 
 def _fill(load: Load, bootstrap: str, registry: str, topic: str, share: int, shares: int) -> None:
     """Write the buckets whose number is ``share`` modulo ``shares``; a process each, for encoding costs more than anything."""
-    encode = _encoder(load, topic, registry)
+    encode = encoder_of(load, topic, registry)
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, "compression.type": "lz4",
                          "queue.buffering.max.messages": 200_000, "enable.idempotence": True})
     for number, change in enumerate(changes(load.updates, partitions=load.partitions, seed=load.seed, wide=load.wide)):

@@ -1,6 +1,8 @@
 """The seeded load's model agrees with the reference merge: two programs that share nothing say the same."""
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.support.partition_merge import Table
@@ -27,7 +29,8 @@ def test_the_model_ends_where_the_reference_merge_does(seed: int) -> None:
 
 
 def test_every_event_begins_where_the_one_before_it_ended() -> None:
-    model, shown = Model(), {}
+    model = Model()
+    shown: dict[tuple[int, int], dict[str, Any]] = {}
     for change in changes(3000, partitions=50):
         event = model.apply(change)
         if event is None:

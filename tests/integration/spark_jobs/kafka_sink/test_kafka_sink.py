@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import signal
+import time
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 COUNT = 200
+#: Kafka counts retention from records' own times.
+STAMP = int(time.time() * 1000) - 600_000
 
 
 class KillOnce:
@@ -61,7 +64,7 @@ def fill(bootstrap: str, topic: str) -> None:
             else json.dumps({"op": "c", "after": {"id": number}, "source": {"db": "d", "table": "t"}}).encode()
         )
         producer.produce(
-            topic, value, b'{"id":%d}' % number, number % 2, timestamp=1_000_000 + number, headers=[("h", b"%d" % number)]
+            topic, value, b'{"id":%d}' % number, number % 2, timestamp=STAMP + number, headers=[("h", b"%d" % number)]
         )
     assert producer.flush(20) == 0
 
@@ -79,9 +82,10 @@ def committed(bootstrap: str, topic: str) -> list[Any]:
     )
     partitions = consumer.list_topics(topic, 20).topics[topic].partitions
     consumer.assign([TopicPartition(topic, each, 0) for each in partitions])
-    ends, found = set(partitions), []
+    ends, found, deadline = set(partitions), [], time.monotonic() + 60
     while ends:
-        for message in consumer.consume(500, 20):
+        assert time.monotonic() < deadline, f"{topic} was not read to its end"
+        for message in consumer.consume(500, 0.2):  # waits that long for as many
             error = message.error()
             if error is None:
                 found.append(message)
@@ -140,7 +144,7 @@ def test_exactly_once_while_python_workers_are_killed(
     found = committed(bootstrap, f"{topic}.out")
     assert sorted(
         (message.key(), message.partition(), message.timestamp()[1], tuple(message.headers())) for message in found
-    ) == sorted((b'{"id":%d}' % number, number % 2, 1_000_000 + number, (("h", b"%d" % number),)) for number in range(COUNT))
+    ) == sorted((b'{"id":%d}' % number, number % 2, STAMP + number, (("h", b"%d" % number),)) for number in range(COUNT))
     assert [message.key() for message in found if message.value() is None] == [b'{"id":7}']
 
 

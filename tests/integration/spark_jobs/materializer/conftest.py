@@ -2,32 +2,31 @@
 from __future__ import annotations
 
 import logging
-import sys
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from pyspark import cloudpickle
 
 from spark_jobs.config_keys import FRAME
 from spark_jobs.contract import Batch, JobContext
 from spark_jobs.materializer.config import OPTIONS
 from spark_jobs.materializer.job import MaterializerSink
-
-sys.path.insert(0, str(Path(__file__).parent))
-import lww
+from tests.support import last_write_engine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
-cloudpickle.register_pickle_by_value(lww)
+# Spark's Python workers don't have the tests on their path.
+cloudpickle.register_pickle_by_value(last_write_engine)  # type: ignore[no-untyped-call]
 
 
 class LastWriteSink(MaterializerSink):
@@ -35,7 +34,7 @@ class LastWriteSink(MaterializerSink):
 
     def engine(self) -> Any:
         """See the base."""
-        return lww.make
+        return last_write_engine.make
 
 
 @dataclass
@@ -162,15 +161,19 @@ def read_topic(bootstrap: str, topic: str) -> list[tuple[int, bytes, bytes | Non
                          "enable.partition.eof": True, "auto.offset.reset": "earliest", "fetch.wait.max.ms": 10})
     count = len(consumer.list_topics(topic, timeout=20).topics[topic].partitions)
     consumer.assign([TopicPartition(topic, each, 0) for each in range(count)])
-    found, ended, deadline = [], set(), time.monotonic() + 60
+    found: list[tuple[int, bytes, bytes | None]] = []
+    ended: set[int] = set()
+    deadline = time.monotonic() + 60
     try:
         while len(ended) < count:
             assert time.monotonic() < deadline, f"{topic} is not read to its end"
             for message in consumer.consume(5000, timeout=0.2):
+                partition, key = message.partition(), message.key()
+                assert partition is not None
                 if message.error() is not None:
-                    ended.add(message.partition())
+                    ended.add(partition)
                 else:
-                    found.append((message.partition(), message.key(), message.value()))
+                    found.append((partition, key or b"", message.value()))
     finally:
         consumer.close()
     return found

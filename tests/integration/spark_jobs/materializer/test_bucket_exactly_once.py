@@ -6,7 +6,6 @@ import shutil
 import time
 from typing import TYPE_CHECKING, Any
 
-import lww
 import msgspec
 import pytest
 
@@ -17,6 +16,7 @@ from spark_jobs.materializer.contract import Input
 from spark_jobs.materializer.rebuild import rebuild_output
 from spark_jobs.materializer.state_frame import state_frame
 from spark_jobs.materializer.transaction import Writer
+from tests.support import last_write_engine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -268,7 +268,7 @@ def test_rebuild_of_the_output_and_state_as_a_frame(harness: Callable[..., Harne
         rows |= {key: after for key, _, _, after in each}
     rows = {key: value for key, value in rows.items() if value is not None}
     assert len(rows) > 500
-    frame = state_frame(job.spark, sink.context.config, lww.make)
+    frame = state_frame(job.spark, sink.context.config, last_write_engine.make)
     assert {row["k"]: row["v"] for row in frame.collect()} == rows
     assert dict(frame.dtypes) == {"k": "string", "v": "bigint", "write_time_": "timestamp", "bucket_": "int"}
 
@@ -277,9 +277,9 @@ def test_rebuild_of_the_output_and_state_as_a_frame(harness: Callable[..., Harne
     token.touch()
     monkeypatch.setenv(KILL_VARIABLE, f"committed@{token}")
     with pytest.raises(Exception, match="Python worker exited"):
-        rebuild_output(job.spark, sink.context.config, lww.make)
-    rebuild_output(job.spark, sink.context.config, lww.make)
-    assert sum(each.outputs for each in rebuild_output(job.spark, sink.context.config, lww.make)) == 0
+        rebuild_output(job.spark, sink.context.config, last_write_engine.make)
+    rebuild_output(job.spark, sink.context.config, last_write_engine.make)
+    assert sum(each.outputs for each in rebuild_output(job.spark, sink.context.config, last_write_engine.make)) == 0
     found = [(key.decode(), msgspec.json.decode(value or b"")) for _, key, value in job.read()]
     assert sorted(key for key, _ in found) == sorted(rows)
     assert all(event["op"] == "r" and event["after"] == rows[key] for key, event in found)
