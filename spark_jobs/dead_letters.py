@@ -141,7 +141,7 @@ class DeadLetters:
 
     def _produce(self, topic: str, partition: int, offset: int, key: bytes | None, value: bytes | None,
                  error: BaseException | str, headers: Sequence[tuple[str, bytes | None]] | None, stage: str) -> None:
-        all_headers = [*(headers or ()), *(self._story(topic, partition, offset, error, stage) if self._headers else ())]
+        all_headers = [*(headers or ()), *self.story(topic, partition, offset, error, stage)]
         producer = _RESIDENT.producer(self._client)
         deadline = time.monotonic() + _FLUSH_S
         while True:
@@ -162,8 +162,11 @@ class DeadLetters:
         if error is not None:
             self._failures.append(error.str())
 
-    def _story(self, topic: str, partition: int, offset: int, error: BaseException | str,
-               stage: str) -> list[tuple[str, bytes | None]]:
+    def story(self, topic: str, partition: int, offset: int, error: BaseException | str,
+              stage: str) -> list[tuple[str, bytes | None]]:
+        """The headers that say where a record stood and what is wrong (Connect's names); none where they are turned off."""
+        if not self._headers:
+            return []
         name, trace = "", ""
         if isinstance(error, BaseException):
             name = f"{type(error).__module__}.{type(error).__qualname__}"

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NoReturn
+from typing import IO, TYPE_CHECKING, Any, Final, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from spark_jobs.job import Job
 
 _log = logging.getLogger("spark_jobs.run")
+#: What ending the query and the session may take beside ``stop.timeout.ms``, seconds.
+_GRACE_S: Final = 30.0
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -131,7 +133,8 @@ def run_job(job: Job, stream: Any, *, supervised: bool = False) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: runner.stop("signal"))
     if supervised:
-        threading.Thread(target=_wait_for_end, args=(runner.stop,), name="supervisor", daemon=True).start()
+        threading.Thread(target=_wait_for_end, args=(runner.stop, job.config["stop.timeout.ms"] / 1000), name="supervisor",
+                         daemon=True).start()
     try:
         return runner.run()
     finally:
@@ -180,10 +183,16 @@ def _lease(spark: Any, runner: Any) -> Callable[[], None]:
     return lease.release
 
 
-def _wait_for_end(stop: Callable[[str], None]) -> None:
+def _wait_for_end(stop: Callable[[str], None], timeout_s: float) -> None:
+    """Stop the job when its supervisor is gone. Whatever hangs then ends hard: the job may run somewhere else by now."""
     while sys.stdin.buffer.read(4096):
         pass
     stop("the supervisor is gone")
+    # A daemon thread: a process that ends in time ends it.
+    time.sleep(timeout_s + _GRACE_S)
+    if os.getpgid(0) == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
 
 
 def _as_script() -> None:

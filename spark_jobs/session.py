@@ -2,8 +2,11 @@
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 import sys
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from compose.local.artifacts import load_manifest
@@ -13,7 +16,6 @@ from compose.local.resolver import Resolver
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -116,19 +118,59 @@ def build_session(name: str, *, master: str | None = "local[*]", conf: Mapping[s
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.appName(name)
-    if master is not None:
-        builder = builder.master(master)
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    session: SparkSession = builder.getOrCreate()
+    session = _session({"spark.app.name": name, **({} if master is None else {"spark.master": master}), **settings})
     if not local:
         from spark_jobs.package import build
 
         session.sparkContext.addPyFile(str(build()))
     return session
+
+
+def _session(settings: Mapping[str, str]) -> SparkSession:
+    """The session; in a JVM of its own where this process has none yet.
+
+    That JVM gets its settings in a file that only this user can read and that is gone afterwards: pyspark would put all of them
+    on its command line, for every user of the machine to see, and some are secrets (``spark.hadoop.fs.s3a.secret.key``).
+    """
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder
+    if submitted() or SparkContext._gateway is not None:  # noqa: SLF001 - nothing public tells
+        for key, value in settings.items():
+            builder = builder.config(key, value)
+        return builder.getOrCreate()
+    handle, path = tempfile.mkstemp(prefix="millrace-spark-", suffix=".conf")  # made with mode 0600
+    before = os.environ.get("PYSPARK_SUBMIT_ARGS")
+    try:
+        with os.fdopen(handle, "w", encoding="ascii") as file:
+            file.write(properties_text(settings))
+        os.environ["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {shlex.quote(path)} pyspark-shell"
+        return builder.getOrCreate()
+    finally:
+        Path(path).unlink()
+        if before is None:
+            del os.environ["PYSPARK_SUBMIT_ARGS"]
+        else:
+            os.environ["PYSPARK_SUBMIT_ARGS"] = before
+
+
+def properties_text(settings: Mapping[str, str]) -> str:
+    """Settings as a Java properties file: ASCII, everything that has a meaning there escaped."""
+    return "".join(f"{_escaped(key)}={_escaped(value)}\n" for key, value in settings.items())
+
+
+def _escaped(text: str) -> str:
+    found = []
+    for letter in text:
+        if letter in "\\ :=#!":
+            found.append(f"\\{letter}")
+        elif " " < letter <= "~":
+            found.append(letter)
+        else:  # as UTF-16, two escapes where one is not enough
+            units = letter.encode("utf-16-be")
+            found += [f"\\u{units[index:index + 2].hex()}" for index in range(0, len(units), 2)]
+    return "".join(found)
 
 
 def _loopback(master: str | None) -> bool:

@@ -429,7 +429,7 @@ class Bucket:
                         "aside.") from error
         if letters.topic:
             # In the transaction that moves the marker over the record: there once, whatever happens.
-            story = letters._story(topic, number, record.offset, error, "VALUE_CONVERTER") if letters._headers else []  # noqa: SLF001
+            story = letters.story(topic, number, record.offset, error, "VALUE_CONVERTER")
             self._open().dead_letter(letters.topic, record.key, record.value, story)
             if letters.counter is not None:
                 letters.counter.add(1)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 PLUGIN = Path(__file__).with_name("plugin")
 SECRET = "correct-horse-battery"
+KEY = "staple-of-a-bucket"
 
 
 def wait_for(condition: Callable[[], Any], what: str, deadline_s: float = 120.0, detail: Callable[[], Any] = lambda: "") -> Any:
@@ -52,7 +53,8 @@ class Bench:
     def config(self, **more: str) -> dict[str, str]:
         return {"connector.class": "spark_jobs.SparkJob", "tasks.max": "4", "source.topics": self.topic,
                 "source.format": "plain", "sink.type": "h2_lines:LinesSink", "sink.lines.folder": str(self.folder),
-                "sink.lines.password": SECRET, "trigger.interval.ms": "100", "spark.master": "local[1]",
+                "sink.lines.password": SECRET, "spark.hadoop.fs.s3a.secret.key": KEY,
+                "trigger.interval.ms": "100", "spark.master": "local[1]",
                 "spark.driver.memory": "512m", "spark.driver.extraJavaOptions": " ".join(FAST_START),
                 "errors.retry.delay.max.ms": "500", **more}
 
@@ -155,7 +157,7 @@ def test_the_life_of_a_job(bench: Bench) -> None:
     first = bench.pid()
     shown = [visible(pid) for pid in (first, *others(first))]
     assert any(b"java" in text for text in shown)
-    assert not any(SECRET.encode() in text for text in shown)
+    assert not any(each.encode() in text for text in shown for each in (SECRET, KEY))
 
     # How far it is: progress, offsets of the consumer group, topics, metrics.
     progress = wait_for(lambda: (now := bench.progress()).get("records_read") == 20 and now, "progress", detail=bench.progress)
