@@ -1,0 +1,56 @@
+"""What the console sink prints of batches."""
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import types
+
+from spark_jobs.config_keys import FRAME
+from spark_jobs.contract import Batch, Column, JobContext, TableChanges, TableSchema
+from spark_jobs.sinks.console.sink import ConsoleSink
+
+if TYPE_CHECKING:
+    import pytest
+    from pyspark.sql import SparkSession
+
+
+def sink(spark: SparkSession, **options: str) -> ConsoleSink:
+    """A console sink with these options."""
+    raw = {"name": "shown", "kafka.bootstrap.servers": "127.0.0.1:1", "source.topics": "t", "source.format": "plain",
+           "sink.type": "console", **options}
+    config = FRAME.extended(list(ConsoleSink.config_def.keys.values())).parse(raw)
+    return ConsoleSink(JobContext("shown", config, spark, logging.LoggerAdapter(logging.getLogger("test"), {})))
+
+
+def batch(spark: SparkSession, rows: list[tuple[Any, ...]]) -> Batch:
+    """A batch of one table with the columns id and note, and Kafka's records beside it."""
+    frame = spark.createDataFrame(rows, "id bigint, note string")
+    raw = spark.createDataFrame([("t", 0, number, b"key", b"value %d" % number) for number in range(len(rows))],
+                                "topic string, partition int, offset bigint, key binary, value binary")
+    schema = TableSchema("shop.notes", (Column("id", types.LongType(), nullable=False, key=True),
+                                        Column("note", types.StringType())))
+    return Batch(3, raw.selectExpr("*", "timestamp_millis(0) AS timestamp"), {("t", 0): (0, len(rows))},
+                 lambda: [TableChanges(schema, frame)])
+
+
+def test_tables_lines_and_records(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    changes = batch(spark, [(1, "one"), (2, "a\nsecond line"), (3, None)])
+    assert sink(spark, **{"sink.console.rows": "2", "sink.console.truncate": "9"}).write(changes) == 3
+    assert capsys.readouterr().out.splitlines() == [
+        "batch 3, shop.notes: 3 rows, the first 2", "id  note", "--  ---------", "1   one", "2   a\\nsecon…"]
+    assert sink(spark, **{"sink.console.format": "json"}).write(changes) == 3
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["id"] for line in lines] == [1, 2, 3]
+    assert {line["table_"] for line in lines} == {"shop.notes"}
+    assert sink(spark, **{"sink.console.content": "records", "sink.console.format": "json"}).write(changes) == 3
+    records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(each["key"], each["value"], each["offset"]) for each in records] == [
+        ("key", f"value {number}", number) for number in range(3)]
+
+
+def test_a_batch_without_changes_says_so(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    empty = batch(spark, [])
+    assert sink(spark).write(Batch(empty.id, empty.raw, {}, list)) == 0
+    assert capsys.readouterr().out == "batch 3: no changes\n"
