@@ -1,7 +1,7 @@
 """UMS 1.3, the message form of DBus and Wormhole: one JSON document with its schema and many rows.
 
 A message is a struct of ``MESSAGE``, so any converter can write it: JsonConverter with ``schemas.enable=false`` gives the UMS
-document itself. Facts about the form: specs/ums.md. All functions are pure.
+document itself. All functions are pure.
 """
 from __future__ import annotations
 

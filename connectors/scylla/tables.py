@@ -90,8 +90,7 @@ class TableHistory:
 def cdc_options(extension: bytes | None) -> CdcOptions:
     """The CDC options from ``system_schema.tables.extensions['cdc']``; without it CDC is off.
 
-    The blob is a count and then length and bytes of each key and value, all numbers 4 bytes little-endian
-    (specs/scylla-cdc.md).
+    The blob is a count and then length and bytes of each key and value, all numbers 4 bytes little-endian.
 
     Raises:
         Fatal: the blob is cut short or not of that form.

@@ -43,7 +43,7 @@ class Bench:
         self.worker = worker
         self.bootstrap = bootstrap
         self.folder = folder
-        self.name = f"h2-{secrets.token_hex(4)}"
+        self.name = f"job-{secrets.token_hex(4)}"
         self.topic = f"{self.name}-in"
         self.sent = 0
         admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -52,7 +52,7 @@ class Bench:
 
     def config(self, **more: str) -> dict[str, str]:
         return {"connector.class": "spark_jobs.SparkJob", "tasks.max": "4", "source.topics": self.topic,
-                "source.format": "plain", "sink.type": "h2_lines:LinesSink", "sink.lines.folder": str(self.folder),
+                "source.format": "plain", "sink.type": "lines_sink:LinesSink", "sink.lines.folder": str(self.folder),
                 "sink.lines.password": SECRET, "spark.hadoop.fs.s3a.secret.key": KEY,
                 "trigger.interval.ms": "100", "spark.master": "local[1]",
                 "spark.driver.memory": "512m", "spark.driver.extraJavaOptions": " ".join(FAST_START),
@@ -201,7 +201,7 @@ def test_the_life_of_a_job(bench: Bench) -> None:
     bench.send(20)
     failed = bench.wait_task("FAILED")
     assert failed["trace"].startswith("Fatal: the target refuses batch of lines\n")
-    assert "h2_lines.py" in failed["trace"]
+    assert "lines_sink.py" in failed["trace"]
     wait_for(lambda: gone(third), "the failed job is gone")
     explained = bench.get(f"/connectors/{name}/explain")
     assert explained["tasks"][0]["why_not_running"] == "it failed: Fatal: the target refuses batch of lines"

@@ -21,7 +21,7 @@ RECORDS = 900
 
 
 def test_a_killed_job_that_loses_its_checkpoint(spark: SparkSession, bootstrap: str, tmp_path: Path) -> None:
-    topic = f"h6-files-{secrets.token_hex(4)}"
+    topic = f"files-{secrets.token_hex(4)}"
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(30)
     try:

@@ -174,7 +174,7 @@ def bench(
     spark: SparkSession, bootstrap: str, registry: SchemaRegistry
 ) -> Callable[[str], Bench]:
     run = secrets.token_hex(4)
-    return lambda name: Bench(spark, bootstrap, f"h5-{name}-{run}", registry.url)
+    return lambda name: Bench(spark, bootstrap, f"src-{name}-{run}", registry.url)
 
 
 def test_debezium_gives_the_same_rows_in_json_and_avro_over_changing_schemas_and_a_restart(

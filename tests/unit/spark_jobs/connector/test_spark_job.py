@@ -26,7 +26,7 @@ from worker.validation import plugin_config, validate
 CHILD = Path(__file__).with_name("child.py")
 KAFKA = {"bootstrap.servers": "broker:9092", "security.protocol": "SASL_SSL", "sasl.jaas.config": "secret"}
 MINIMAL = {"name": "orders", "connector.class": "spark_jobs.SparkJob", "source.topics": "a", "source.format": "debezium",
-           "sink.type": "tests.integration.spark_jobs.connector.plugin.h2_lines:LinesSink", "sink.lines.folder": "/tmp/x"}
+           "sink.type": "tests.integration.spark_jobs.connector.plugin.lines_sink:LinesSink", "sink.lines.folder": "/tmp/x"}
 
 
 def errors(infos: dict[str, Any]) -> dict[str, list[str]]:
