@@ -36,9 +36,7 @@ class Rest:
             StackError: It was refused.
         """
         body = {"name": name, "config": dict(config)}
-        say(f"POST {self.alive.url}/connectors")
-        for line in json.dumps(body, indent=2).splitlines():
-            say(f"  {line}")
+        say(f"curl -X POST -H 'Content-Type: application/json' {self.alive.url}/connectors -d '{json.dumps(body)}'")
         status, answer = self.alive.request("POST", "/connectors", body)
         if status != _CREATED:
             raise StackError(f"connector {name} was refused with status {status}: {answer}")
@@ -51,6 +49,7 @@ class Rest:
             StackError: One does not come to run.
         """
         begin = time.monotonic()
+        say(f"curl '{self.alive.url}/connectors?expand=status'")
         for name in names:
             self.wait_running(name)
             say(f"{name} runs on {' and '.join(self.where(name))}, {time.monotonic() - begin:.1f} s later")

@@ -182,6 +182,7 @@ def dated(value: Any) -> Any:
 
 def lag(rest: "Rest") -> None:
     """Lag and throughput as the workers' metrics show them."""
+    say(f"curl {rest.alive.url}/metrics  (of the worker that is left; what a job is doing: /connectors/NAME/progress)")
     for line in rest.metrics(*_METRICS):
         say(f"  {line}")
 

@@ -7,6 +7,7 @@ import shutil
 import signal
 from typing import TYPE_CHECKING, Any
 
+from compose.local.jvm import FAST_START
 from tests.support.job_process import Job
 from tests.support.update_topic import Load, check, committed_events, fill
 
@@ -30,7 +31,7 @@ def job_config(bootstrap: str, registry: str, topic: str, folder: Path, *, repli
         "materializer": {"output.encoding": "json", "topics.replication.factor": replication},
         "sink": {"type": "kafka", "kafka": {"topic": f"{topic}-rows"}}, "trigger": {"interval.ms": 0},
         "checkpoint": {"location": str(folder / "checkpoint")}, "state": {"dir": str(folder / "state")},
-        "spark": {"master": "local[2]", "driver.memory": "768m"},
+        "spark": {"master": "local[2]", "driver.memory": "768m", "driver.extraJavaOptions": " ".join(FAST_START)},
     }
 
 

@@ -3,14 +3,15 @@ from __future__ import annotations
 
 import json
 import random
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from compose.local.jvm import FAST_START
 from compose.local.topics import read_topic
 from tests.support.job_process import Job
 from tests.support.update_load import Model, changes
@@ -51,11 +52,12 @@ def reach(job: Job, written: Callable[[], int], goal: int) -> None:
     job.wait_for(lambda: written() >= goal, _LIMIT, lambda: f"{written()} of {goal} rows were written")
 
 
-def run_with_kill(config: dict[str, Any], folder: Path, written: Callable[[], int], last: Callable[[], bool]) -> None:
-    """Run the job, kill it after some batches, then let it get to the end."""
+def run_with_kill(config: dict[str, Any], folder: Path, written: Callable[[], int], last: Callable[[], bool], *,
+                  rows: tuple[int, int] = (600, 1800)) -> None:
+    """Run the job, kill it after so many rows (from, to), then let it get to the end."""
     job = Job(config, folder)
     job.start()
-    reach(job, written, random.Random(3).randrange(600, 1800))
+    reach(job, written, random.Random(3).randrange(*rows))
     job.kill()
     job = Job(config, folder)
     job.start()
@@ -66,69 +68,90 @@ def run_with_kill(config: dict[str, Any], folder: Path, written: Callable[[], in
 def config(bootstrap: str, topic: str, folder: Path, sink: dict[str, Any]) -> dict[str, Any]:
     """A job with small batches, so that there are many moments to die in."""
     return {
-        "name": f"s-{topic}", "kafka": {"bootstrap.servers": bootstrap},
+        "name": f"{folder.name}-{topic}", "kafka": {"bootstrap.servers": bootstrap},
         "source": {"topics": topic, "format": "debezium", "max.offsets.per.trigger": 500, "key.columns": "pk,ck",
                    "table.columns": _COLUMNS},
         "sink": sink, "guarantee": "exactly-once", "trigger": {"interval.ms": 0},
         "checkpoint": {"location": str(folder / "checkpoint")}, "state": {"dir": str(folder / "state")},
-        "spark": {"master": "local[2]", "driver.memory": "768m"},
+        "spark": {"master": "local[2]", "driver.memory": "768m", "driver.extraJavaOptions": " ".join(FAST_START)},
     }
 
 
-def test_kafka_copy_is_exactly_once(bootstrap: str, tmp_path: Path, unique: Callable[[str], str]) -> None:
+def test_every_row_once_after_a_kill(bootstrap: str, postgres: Postgres, tmp_path: Path, unique: Callable[[str], str]) -> None:
+    """Three jobs over one topic, side by side to save time: a copy in Kafka, a table of rows, a table of all changes."""
     topic = unique("e")
-    write_events(bootstrap, topic)
+    model = write_events(bootstrap, topic)
+    parts = {name: tmp_path / name for name in ("copy", "rows", "changes")}
+    with ThreadPoolExecutor(len(parts)) as pool:
+        done = [pool.submit(kafka_copy, bootstrap, topic, parts["copy"]),
+                pool.submit(database_rows, bootstrap, postgres, topic, parts["rows"], model),
+                pool.submit(database_changes, bootstrap, postgres, topic, parts["changes"])]
+        for each in done:
+            each.result()
+
+
+def kafka_copy(bootstrap: str, topic: str, folder: Path) -> None:
+    """The copy holds the same records, in the same order within partitions."""
     wanted = [(record.partition, record.key, record.value) for record in read_topic(bootstrap, topic)]
 
     def copied() -> list[Any]:
         return read_topic(bootstrap, f"{topic}-copy", committed=True)
 
-    job = config(bootstrap, topic, tmp_path, {"type": "kafka", "kafka": {"topic": f"{topic}-copy"}})
-    run_with_kill(job, tmp_path / "job", lambda: len(copied()), lambda: len(copied()) >= len(wanted))
+    job = config(bootstrap, topic, folder, {"type": "kafka", "kafka": {"topic": f"{topic}-copy"}})
+    run_with_kill(job, folder / "job", lambda: len(copied()), lambda: len(copied()) >= len(wanted))
     found = [(record.partition, record.key, record.value) for record in copied()]
     for partition in range(_PARTITIONS):
         assert [each for each in found if each[0] == partition] == [each for each in wanted if each[0] == partition]
 
 
-@pytest.mark.parametrize("mode", ["upsert", "insert"])
-def test_database_is_exactly_once(mode: str, bootstrap: str, postgres: Postgres, tmp_path: Path,
-                                  unique: Callable[[str], str]) -> None:
-    topic = unique("e")
-    model = write_events(bootstrap, topic)
-    events = len(read_topic(bootstrap, topic))
-    table = topic.replace("-", "_")[:50]
+def select(postgres: Postgres, text: str, table: str) -> list[Any]:
+    """Rows; none while there is no such table."""
+    try:
+        with psycopg.connect(postgres.dsn) as connection:
+            return connection.execute(text.format(table=table)).fetchall()
+    except psycopg.errors.UndefinedTable:
+        return []
 
-    def rows(text: str) -> list[Any]:
-        try:
-            with psycopg.connect(postgres.dsn) as connection:
-                return connection.execute(text.format(table=table)).fetchall()
-        except psycopg.errors.UndefinedTable:
-            return []
 
-    count = "SELECT count(*) FROM {table}" if mode == "insert" else "SELECT count(*) FROM {table} WHERE ums_id_ > 0"
-    last = max(number + 1 for number in _event_numbers())
+def database(bootstrap: str, postgres: Postgres, topic: str, folder: Path, table: str, mode: str) -> dict[str, Any]:
+    """The job of a table."""
+    return config(bootstrap, topic, folder, {"type": "jdbc", "jdbc": {
+        "url": postgres.url, "user": postgres.user, "password": postgres.password, "table": table, "mode": mode}})
+
+
+def database_rows(bootstrap: str, postgres: Postgres, topic: str, folder: Path, model: Model) -> None:
+    """Upserts: the table is what the model says, row by row."""
+    table = f"rows_{topic.rpartition('-')[2]}"
 
     def written() -> int:
-        found = rows(count)
+        found = select(postgres, "SELECT count(*) FROM {table}", table)
         return int(found[0][0]) if found else 0
 
     def done() -> bool:
-        if mode == "insert":
-            return written() >= events
-        found = rows("SELECT max(ums_id_) FROM {table}")
-        return bool(found) and found[0][0] == last
+        return [row[0] for row in select(postgres, "SELECT max(ums_id_) FROM {table}", table)] == [max(event_numbers()) + 1]
 
-    job = config(bootstrap, topic, tmp_path, {"type": "jdbc", "jdbc": {
-        "url": postgres.url, "user": postgres.user, "password": postgres.password, "table": table, "mode": mode}})
-    run_with_kill(job, tmp_path / "job", written, done)
-    if mode == "insert":
-        assert rows("SELECT count(*), count(DISTINCT ums_uid_) FROM {table}") == [(events, events)]
-        return
+    job = database(bootstrap, postgres, topic, folder, table, "upsert")
+    run_with_kill(job, folder / "job", written, done, rows=(100, 400))
     names = ("pk", "ck", "at", "flag", "n", "note", "price", "v")
-    found = rows("SELECT " + ", ".join(names) + " FROM {table} WHERE ums_active_ = 1")  # noqa: S608 - names of the test
+    found = select(postgres, "SELECT " + ", ".join(names) + " FROM {table} WHERE ums_active_ = 1", table)  # noqa: S608
     assert {row[:2]: dict(zip(names, row, strict=True)) for row in found} == model.rows
 
 
-def _event_numbers() -> list[int]:
+def database_changes(bootstrap: str, postgres: Postgres, topic: str, folder: Path) -> None:
+    """Inserts: one row for each event."""
+    table, events = f"changes_{topic.rpartition('-')[2]}", len(event_numbers())
+    count = "SELECT count(*), count(DISTINCT ums_uid_) FROM {table}"
+
+    def written() -> int:
+        found = select(postgres, count, table)
+        return int(found[0][0]) if found else 0
+
+    job = database(bootstrap, postgres, topic, folder, table, "insert")
+    run_with_kill(job, folder / "job", written, lambda: written() >= events)
+    assert select(postgres, count, table) == [(events, events)]
+
+
+def event_numbers() -> list[int]:
+    """Numbers of the changes that cause an event."""
     model = Model()
     return [number for number, change in enumerate(changes(_EVENTS, partitions=400)) if model.apply(change) is not None]

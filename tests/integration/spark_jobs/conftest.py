@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from compose.local.jvm import FAST_START
 from spark_jobs.session import build_session
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 def spark() -> Iterator[SparkSession]:
     """A local session with the jars of jobs and of Delta."""
     session = build_session("tests", master="local[2]", extra_jars=("delta",), conf={
-        "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"})
+        "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2",
+        "spark.driver.extraJavaOptions": " ".join(FAST_START)})
     yield session
     session.stop()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from compose.local.jvm import FAST_START
 from spark_jobs import history
 from tests.support.job_process import Job
 
@@ -35,7 +36,8 @@ def test_a_killed_job_that_loses_its_checkpoint(spark: SparkSession, bootstrap: 
             "source.value.encoding": "json", "source.starting.offsets": "earliest", "source.max.offsets.per.trigger": "100",
             "sink.type": "files", "sink.files.path": str(tmp_path / "history"), "sink.files.rolling.files": "4",
             "checkpoint.location": str(tmp_path / "checkpoint"), "state.dir": str(tmp_path / "state"),
-            "trigger.interval.ms": "0", "spark.master": "local[2]", "spark.driver.memory": "512m"}
+            "trigger.interval.ms": "0", "spark.master": "local[2]", "spark.driver.memory": "512m",
+            "spark.driver.extraJavaOptions": " ".join(FAST_START)}
         job = Job(config, tmp_path / "first")
         job.start()
         try:

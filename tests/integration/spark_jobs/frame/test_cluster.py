@@ -39,7 +39,8 @@ def test_a_job_runs_on_a_standalone_cluster(bench: Bench, cluster: StandaloneClu
         done = subprocess.run([sys.executable, "-m", "spark_jobs.run", str(bench.file(job))], capture_output=True, text=True,
                               timeout=150, check=False)
     else:
-        del job["spark.master"], job["spark.submit.pyFiles"], job["spark.executor.memory"], job["spark.driver.memory"]
+        for name in [each for each in job if each.startswith("spark.")]:
+            del job[name]
         path = package.build(bench.folder)
         command, environment = submit_command(cluster.master, jars(), path, Path(package.root()) / "spark_jobs" / "run.py",
                                               str(bench.file(job)))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka.admin import AdminClient
 
+from compose.local.jvm import FAST_START
 from compose.local.service import wait_until
 from compose.local.topics import read_topic
 from tests.support.job_process import Job
@@ -42,7 +43,7 @@ def test_state_and_rebuilds(bootstrap: str, registry: SchemaRegistry, tmp_path: 
         "transform": {"type": "materialize"}, "materializer": {"output.encoding": "json"},
         "sink": {"type": "kafka", "kafka": {"topic": f"{topic}-rows"}}, "trigger": {"mode": "available-now"},
         "checkpoint": {"location": str(tmp_path / "checkpoint")}, "state": {"dir": str(tmp_path / "state")},
-        "spark": {"master": "local[2]", "driver.memory": "512m"}}
+        "spark": {"master": "local[2]", "driver.memory": "512m", "driver.extraJavaOptions": " ".join(FAST_START)}}
     file = tmp_path / "job" / "job.json"
     rows = rows_of_model()
 
