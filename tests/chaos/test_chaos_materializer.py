@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import signal
 from typing import TYPE_CHECKING, Any
@@ -42,24 +41,23 @@ def until(job: Job, events: Callable[[], int], count: int) -> None:
 
 def test_driver_and_workers_killed_and_local_state_lost(bootstrap: str, registry: SchemaRegistry, tmp_path: Path,
                                                         unique: Callable[[str], str]) -> None:
-    chance = random.Random(5)
-    load, topic = Load(24_000, 2_000, 2, "avro"), unique("u")
+    load, topic = Load(60_000, 5_000, 2, "avro"), unique("u")
     fill(load, bootstrap, registry.url, topic)
-    config = job_config(bootstrap, registry.url, topic, tmp_path, replication=1, batch=800)
-    events = committed_events(bootstrap, f"{topic}-rows", load.buckets)
-    for lost in ((), ("state",), ("checkpoint", "state")):
+    config = job_config(bootstrap, registry.url, topic, tmp_path, replication=1, batch=1_500)
+    # Records that each run reads before a Python worker, then everything of it is killed; the last begins from the start again.
+    for rows, lost in ((3_000, ()), (3_000, ("state",)), (20_000, ("checkpoint", "state"))):
         job = Job(config, tmp_path / "job")
         job.start()
-        until(job, events, events() + 2_500)
+        job.wait_rows(rows, _LIMIT)
         for worker in job.python_workers()[:1]:
             os.kill(worker, signal.SIGKILL)  # Spark tries its task again
-        until(job, events, events() + chance.randrange(500, 2_500))
+        job.wait_rows(rows + 3_000, _LIMIT)
         job.kill()
         for name in lost:
             shutil.rmtree(tmp_path / name)
     last = Job(config, tmp_path / "job")
     last.start()
-    until(last, events, load.events())
+    until(last, committed_events(bootstrap, f"{topic}-rows", load.buckets), load.events())
     assert last.stop() == 0
     check(load, bootstrap, f"{topic}-rows")
 
