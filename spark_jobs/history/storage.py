@@ -168,7 +168,10 @@ class LocalStorage:
         path = self._root / directory
         for each in sorted(path.rglob("*") if deep else path.iterdir()) if path.is_dir() else ():
             if each.is_file():
-                stat = each.stat()
+                try:
+                    stat = each.stat()
+                except FileNotFoundError:
+                    continue  # another writer's temporary file, renamed since it was listed
                 yield Status(each.relative_to(self._root).as_posix(), stat.st_size, int(stat.st_mtime * 1000))
 
     def uri(self, name: str) -> str:
