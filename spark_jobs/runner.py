@@ -425,10 +425,12 @@ class Runner:
                     return
                 text = (f"there is no topic {', '.join(absent)} in Kafka at {config['kafka.bootstrap.servers']}; check "
                         "source.topics, or start what writes it")
+                if self.job.available_now:
+                    raise Fatal(text)
             except Retriable as error:
                 text = str(error)
             limit = config["errors.retry.timeout.ms"] / 1000
-            if self.job.available_now or 0 <= limit < time.monotonic() - begin + pause:
+            if 0 <= limit < time.monotonic() - begin + pause:
                 raise Fatal(text)
             self.events.emit("retrying", batch=self._last_batch, attempt=attempt, pause_s=round(pause, 3), error=text)
             if self._stop.wait(pause):

@@ -1,6 +1,7 @@
 """Runs of jobs in this process: bad records, retries, failures of tasks, records that are gone. One Spark session for all."""
 from __future__ import annotations
 
+import secrets
 import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -199,3 +200,20 @@ def test_a_plan_says_what_would_be_done(bench: Bench, capsys: pytest.CaptureFixt
     assert f"{topic}: 2 partitions, from earliest (0: 0, 1: 0), 3 records to read" in said
     assert "guarantee: at-least-once" in said
     assert not (bench.folder / job["name"]).exists()
+
+
+def test_a_topic_that_does_not_exist_yet_is_waited_for(spark: SparkSession, bench: Bench) -> None:
+    name = f"frame-later-{secrets.token_hex(4)}"
+    job = bench.job(name)
+    refused = run(spark, {**job, **NOW, "name": f"{job['name']}-now"})
+    assert refused.end() == 1
+    assert f"there is no topic {name}" in refused.of("failed")[0]["error"]
+    waiting = run(spark, job)
+    wait(lambda: bool(waiting.of("retrying")), "the job does not say that it waits")
+    assert f"there is no topic {name}" in waiting.of("retrying")[0]["error"]
+    assert not waiting.of("started")
+    bench.topic(partitions=2, name=name)
+    bench.send(name, ["1", "2"])
+    wait(lambda: len(bench.rows(job)) == 2, "what was written later is not read")
+    waiting.runner.stop("test")
+    assert waiting.end() == 0
