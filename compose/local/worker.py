@@ -145,11 +145,15 @@ class MillraceWorker(Managed):
 
 
 def children(pid: int) -> list[int]:
-    """Process numbers of a process's direct children."""
+    """Process numbers of a process's direct children; none for a process that has ended, also while this looks."""
     found = []
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return []
+    for thread in threads:
         try:
-            found += [int(number) for number in path.read_text().split()]
+            found += [int(number) for number in Path(f"/proc/{pid}/task/{thread}/children").read_text().split()]
         except OSError:
             continue  # a thread that ended meanwhile
     return found
