@@ -148,12 +148,12 @@ def children(pid: int) -> list[int]:
     """Process numbers of a process's direct children; none for a process that has ended, also while this looks."""
     found = []
     try:
-        threads = os.listdir(f"/proc/{pid}/task")
+        threads = list(Path(f"/proc/{pid}/task").iterdir())
     except OSError:
         return []
     for thread in threads:
         try:
-            found += [int(number) for number in Path(f"/proc/{pid}/task/{thread}/children").read_text().split()]
+            found += [int(number) for number in (thread / "children").read_text().split()]
         except OSError:
             continue  # a thread that ended meanwhile
     return found
