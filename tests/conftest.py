@@ -10,18 +10,22 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
 
 from compose.local.cassandra import CassandraNode
-from compose.local.connect import JavaConnect
+from compose.local.connect import DEBEZIUM, JavaConnect
 from compose.local.console import say
 from compose.local.errors import Unavailable
 from compose.local.jvm import FAST_START
 from compose.local.kafka import KafkaCluster, live_brokers
-from compose.local.mariadb import MariaDb
+from compose.local.mariadb import MariaDb, find_mariadb, speaks_mysql
+from compose.local.mariadb_pair import MariaDbPair
+from compose.local.mysql_debian import MySql
+from compose.local.ports import LOOPBACK
 from compose.local.postgres import Postgres
 from compose.local.prometheus import Prometheus, find_prometheus
 from compose.local.registry import SchemaRegistry
@@ -167,9 +171,58 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
         yield server
 
 
+class HasMariaDb(Protocol):
+    """What tests may ask of the shared MariaDB. Whoever wants to harm a server takes `mariadb_pair`."""
+
+    port: int | None
+    user: str
+    password: str
+    database: str
+
+    @property
+    def address(self) -> str:
+        """`host:port`."""
+        ...
+
+    @property
+    def url(self) -> str:
+        """The JDBC URL of the database."""
+        ...
+
+
+@dataclass(slots=True)
+class RunningMariaDb:
+    """A MariaDB that was started by somebody else and stays."""
+
+    port: int | None
+    user: str = "millrace"
+    password: str = "millrace"
+    database: str = "millrace"
+
+    @property
+    def address(self) -> str:
+        """`host:port`."""
+        return f"{LOOPBACK}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """The JDBC URL of the database."""
+        return f"jdbc:mariadb://{self.address}/{self.database}"
+
+
 @pytest.fixture(scope="session")
-def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb]:
-    """One MariaDB for all tests: `mariadb.url` (JDBC), `.port`, `.user`, `.password`; skips where it cannot run."""
+def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HasMariaDb]:
+    """One MariaDB for all tests: `mariadb.url` (JDBC), `.port`, `.user`, `.password`; skips where it cannot run.
+
+    `MILLRACE_TEST_MARIADB=127.0.0.1:port` names a running one of the local stack to use instead.
+    """
+    named = os.environ.get("MILLRACE_TEST_MARIADB")
+    if named:
+        host, _, port = named.rpartition(":")
+        if socket.gethostbyname(host) != LOOPBACK or not speaks_mysql(int(port)):
+            pytest.fail(f"MILLRACE_TEST_MARIADB names {named}, but no MariaDB of {LOOPBACK} answers there; start it")
+        yield RunningMariaDb(int(port))
+        return
     try:
         server = MariaDb(tmp_path_factory.mktemp("mariadb"), port=None, durable=False, say=say)
         _ = server.service
@@ -177,6 +230,50 @@ def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb]:
         pytest.skip(str(reason))
     with server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def mariadb_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDbPair]:
+    """A primary and its replica of the module's own, to be killed, paused and started at will; skips where they cannot run.
+
+    `.primary` and `.replica` are servers like `mariadb`; see also `.caught_up()`, `.fail_over()` and `.hosts`.
+    """
+    try:
+        find_mariadb(say)
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    with MariaDbPair(tmp_path_factory.mktemp("mariadb-pair"), say=say) as pair:
+        yield pair
+
+
+@pytest.fixture(scope="session")
+def mariadb_installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb]:
+    """The machine's own MariaDB (Debian 12 has 10.11), started for all tests; skips where there is none."""
+    server = MariaDb(tmp_path_factory.mktemp("mariadb-installed"), port=None, durable=False, installed=True, say=say)
+    try:
+        _ = server.service
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    with server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mysql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MySql]:
+    """A real MySQL for all tests: `.port`, `.user`, `.password`, `.database`; skips unless `MILLRACE_MYSQL=1` asks for it."""
+    server = MySql(tmp_path_factory.mktemp("mysql"), say=say)
+    try:
+        _ = server.service
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    with server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def debezium(java_connect: Callable[..., JavaConnect]) -> Callable[..., JavaConnect]:
+    """Like `java_connect`, with Debezium's MariaDB connector: `io.debezium.connector.mariadb.MariaDbConnector`."""
+    return partial(java_connect, plugins=[DEBEZIUM])
 
 
 @pytest.fixture

@@ -151,6 +151,7 @@ def _java_connect(request: Request) -> Sequence[Part]:
         # One beside Millrace's own worker, which has the default port.
         port=_port(request, WORKER_PORT + 1),
         replication=min(3, len(bootstrap.split(","))),
+        plugins=[connect.DEBEZIUM],
         detached=True,
         say=request.say,
     )
@@ -222,6 +223,6 @@ OFFERS: Mapping[str, Offer] = {
             stop_signal=postgres.STOP_SIGNAL,
         ),
         Offer("mariadb", "MariaDB 11.4 with its binary log; user, password and database are 'millrace'", _mariadb),
-        Offer("java-connect", "the Java Kafka Connect worker, to compare with", _java_connect, ("kafka",)),
+        Offer("java-connect", "the Java Kafka Connect worker with Debezium, to compare with", _java_connect, ("kafka",)),
     )
 }

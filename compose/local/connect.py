@@ -15,6 +15,7 @@ from compose.local.resolver import Resolver
 from compose.local.service import Managed, Service
 
 DEFAULT_PORT = 8083
+DEBEZIUM = "debezium"  # the set with Debezium's MariaDB connector
 _DISTRIBUTED = "org.apache.kafka.connect.cli.ConnectDistributed"
 _STANDALONE = "org.apache.kafka.connect.cli.ConnectStandalone"
 
@@ -61,7 +62,8 @@ class JavaConnect(Managed):
         properties: Worker properties that override the defaults.
         replication: Replication factor of the internal topics.
         standalone: Property files' content for ConnectStandalone, one mapping per connector; None runs a distributed worker.
-        extra_classpath: Further jars, for instance a Debezium connector.
+        plugins: Names of pinned sets (`artifacts.toml`) that go on the class path, for instance `DEBEZIUM`.
+        extra_classpath: Further jars.
         heap: Heap of the worker.
         jvm_options: Further options of the JVM, see `jvm.FAST_START`.
         log_level: Level of the root logger.
@@ -77,6 +79,7 @@ class JavaConnect(Managed):
     properties: Mapping[str, str] = field(default_factory=dict)
     replication: int = 1
     standalone: Sequence[Mapping[str, str]] | None = None
+    plugins: Sequence[str] = ()
     extra_classpath: Sequence[Path] = ()
     heap: Heap = field(default_factory=Heap)
     jvm_options: Sequence[str] = ()
@@ -117,7 +120,12 @@ class JavaConnect(Managed):
 
     def _prepare(self) -> Service:
         java = find_java(say=self.say)
-        jars = Resolver(say=self.say).fetch(load_manifest().members("connect"), "Kafka Connect (the Java reference)")
+        manifest = load_manifest()
+        jars = Resolver(say=self.say).fetch(
+            # A jar of two sets is wanted once.
+            dict.fromkeys(each for name in ("connect", *self.plugins) for each in manifest.members(name)),
+            "Kafka Connect (the Java reference)",
+        )
         self.port = free_port(self.port)
         folder = self.state_dir.absolute()
         folder.mkdir(parents=True, exist_ok=True)

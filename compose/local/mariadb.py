@@ -59,6 +59,28 @@ def find_mariadb(say: Say = silent) -> Path:
     return folder
 
 
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """Where a MariaDB is: its folder, its server and what makes its first tables."""
+
+    base: Path
+    server: Path
+    install: Path
+
+
+def installed_mariadb() -> Programs:
+    """The machine's own MariaDB. Blocks.
+
+    Raises:
+        Unavailable: There is none.
+    """
+    path = os.pathsep.join((os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin"))
+    server, install = (shutil.which(name, path=path) for name in ("mariadbd", "mariadb-install-db"))
+    if server is None or install is None:
+        raise Unavailable("this machine has no MariaDB of its own (mariadbd); on Debian: mariadb-server")
+    return Programs(Path(install).parent.parent, Path(server), Path(install))
+
+
 def server_options(settings: Mapping[str, str]) -> list[str]:
     """Settings as arguments of the server. Pure."""
     return [f"--{name}={value}" if value else f"--{name}" for name, value in settings.items()]
@@ -76,6 +98,9 @@ class MariaDb(Managed):
         database: The database that is made.
         durable: Whether a commit waits for the disk; without, only a crash of the machine (not a kill) can lose data.
         settings: Server options that override those made here, names with dashes; an empty value for a bare switch.
+        logged: Whether making the user and the database is written to the binary log, at each start; not for a replica, which
+            must not have transactions of its own.
+        installed: Whether the machine's own MariaDB is run, whatever its version, instead of the pinned one.
         detached: Whether it outlives this program.
         start_timeout: Seconds it may take to answer.
         say: Where progress lines go (downloads).
@@ -88,6 +113,8 @@ class MariaDb(Managed):
     database: str = "millrace"
     durable: bool = True
     settings: Mapping[str, str] = field(default_factory=dict)
+    logged: bool = True
+    installed: bool = False
     detached: bool = False
     start_timeout: float = 60.0
     say: Say = silent
@@ -116,20 +143,23 @@ class MariaDb(Managed):
         return f"jdbc:mariadb://{self.address}/{self.database}"
 
     def _prepare(self) -> Service:
-        program = find_mariadb(self.say)
+        programs = installed_mariadb() if self.installed else _pinned(self.say)
         self.port = free_port(self.port)
         folder = self.state_dir.absolute()
         folder.mkdir(parents=True, exist_ok=True)
         data = folder / "data"
         if not (data / "made").exists():
             shutil.rmtree(data, ignore_errors=True)  # the rest of one that was interrupted
-            _install(program, data)
+            _install(programs, data)
+        temporary = folder / "tmp"
+        temporary.mkdir(exist_ok=True)
         users = folder / "users.sql"
         users.touch(mode=0o600)
         users.write_text(self._first_statements(), encoding="utf-8")
         settings = {
-            "basedir": str(program),
+            "basedir": str(programs.base),
             "datadir": str(data),
+            "tmpdir": str(temporary),  # a server that starts clears it of what another one may still use
             **_as_root(),
             "bind-address": LOOPBACK,
             "port": str(self.port),
@@ -151,7 +181,7 @@ class MariaDb(Managed):
         }
         return Service(
             name=f"MariaDB ({LOOPBACK}:{self.port})",
-            command=[str(program / "bin" / "mariadbd"), "--no-defaults", *server_options(settings)],
+            command=[str(programs.server), "--no-defaults", *server_options(settings)],
             log_path=folder / "mariadb.log",
             ready=partial(speaks_mysql, self.port),
             detached=self.detached,
@@ -162,6 +192,7 @@ class MariaDb(Managed):
         """What the server runs at each start: one statement per line."""
         password = self.password.replace("\\", "\\\\").replace("'", "''")
         return (
+            ("" if self.logged else "SET SESSION sql_log_bin = 0;\n") +
             f"CREATE DATABASE IF NOT EXISTS `{self.database}`;\n"
             f"CREATE USER IF NOT EXISTS '{self.user}'@'%' IDENTIFIED BY '{password}';\n"
             f"GRANT ALL PRIVILEGES ON *.* TO '{self.user}'@'%' WITH GRANT OPTION;\n"
@@ -173,9 +204,14 @@ def _as_root() -> dict[str, str]:
     return {"user": "root"} if os.geteuid() == 0 else {}
 
 
-def _install(program: Path, data: Path) -> None:
+def _pinned(say: Say) -> Programs:
+    folder = find_mariadb(say)
+    return Programs(folder, folder / "bin" / "mariadbd", folder / "scripts" / "mariadb-install-db")
+
+
+def _install(programs: Programs, data: Path) -> None:
     command = [
-        str(program / "scripts" / "mariadb-install-db"), "--no-defaults", f"--basedir={program}", f"--datadir={data}",
+        str(programs.install), "--no-defaults", f"--basedir={programs.base}", f"--datadir={data}",
         *server_options(_as_root()), "--auth-root-authentication-method=normal", "--skip-test-db",
     ]  # fmt: skip
     result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
