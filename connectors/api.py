@@ -10,6 +10,7 @@ A ``JobConnector`` is a connector that moves the data itself, out of Kafka: the 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import msgspec
@@ -19,12 +20,14 @@ from connectors.schema import Schema  # noqa: TC001 - msgspec reads the annotati
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import AsyncGenerator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Sequence
 
     from connectors.options import Config, ConfigDef, ConfigProblem
 
 #: A source partition or a source offset: a flat JSON-able mapping. Treat it as immutable once it is in a record.
 Position = dict[str, Any]
+#: A standing request of the operator to a connector, a JSON object; see ``SourceTask.instruct``. Treat it as immutable.
+Instruction = Mapping[str, Any]
 
 
 class Header(msgspec.Struct, frozen=True, gc=False):
@@ -182,6 +185,21 @@ class SourceTask(ABC):
             Fatal: the task fails.
         """
 
+    def instruct(self, instructions: Sequence[Instruction]) -> None:
+        """Take the operator's standing requests to this connector (snapshots asked for over REST).
+
+        Called before every ``batches`` and, while that runs, whenever the list changes; all tasks of the connector get the
+        same list. It is always complete: what is no longer in it was deleted, and its saved progress is the task's to
+        delete (an offset of None). Requests stay in it after they are done, so only saved progress tells a new one from a
+        finished one. Must not block: note the list and wake ``batches``. An error fails the task.
+
+        Args:
+            instructions: what ``SourceConnector.check_snapshot`` made of each request, with these fields over it: ``id``,
+                ``state`` ("running", "paused", "cancelled"), ``origin``, ``created_ms``. ``origin`` is "rest" for a request;
+                another one means that the operator pauses, resumes or cancels the snapshot ``id`` that the connector
+                started itself, and then there are only ``id``, ``state``, ``origin`` and ``created_ms``.
+        """
+
     async def committed(self, offsets: Sequence[tuple[Position, Position]]) -> None:
         """Called after positions have become durable in Kafka; with at least once possibly again after a restart.
 
@@ -246,6 +264,73 @@ class SourceConnector(ABC):
         """
         del config, offsets
         return False
+
+    # What REST asks. The default of each says that the connector has no such thing.
+
+    @classmethod
+    def check_snapshot(cls, config: Config, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Check a request for a snapshot (``POST /connectors/NAME/snapshots``); must not block.
+
+        Args:
+            config: the connector's.
+            request: ``tables`` (list of texts), ``conditions`` (table -> filter) and ``priority``, as far as they are given.
+
+        Returns:
+            The request as tasks shall get it: a JSON object; the runtime puts ``id``, ``state`` ... over it.
+
+        Raises:
+            ConfigInvalid: the request can't be carried out, or connectors of this class take none.
+        """
+        del config, request
+        raise ConfigInvalid(f"{cls.__name__} connectors take no snapshots on request")
+
+    @classmethod
+    def snapshots(cls, config: Config, instructions: Sequence[Instruction],
+                  offsets: Sequence[tuple[Position, Position]]) -> list[dict[str, Any]]:
+        """All snapshots, the connector's own included, with their progress as it is saved; must not block.
+
+        Those among ``instructions`` that no task has begun yet are listed too, and the state that an instruction asks for is
+        shown at once unless the snapshot has ended.
+
+        Returns:
+            JSON objects with at least ``id``, ``state`` ("waiting", "running", "paused", "cancelled", "completed", "failed")
+            and ``origin``; usually also ``tables``, a list of objects with ``table``, ``state``, ``rows_total``,
+            ``rows_done``, ``rows_per_s``, ``percent``, ``eta_s``.
+
+        Raises:
+            ConfigInvalid: connectors of this class have none.
+        """
+        del config, instructions, offsets
+        raise ConfigInvalid(f"{cls.__name__} connectors take no snapshots on request")
+
+    @classmethod
+    async def lag(cls, config: Config, offsets: Sequence[tuple[Position, Position]]) -> dict[str, Any]:
+        """How far the connector is behind its source. May connect to the source; ``validate.timeout.ms`` bounds it.
+
+        Returns:
+            ``{"time_behind_s", "bytes_behind", "tables": [{"table", "time_behind_s", "events_behind", "last_event_ts"}],
+            "heartbeat": {...}, "position", "source_position"}``; null for what is not known. Times are seconds, ``_ts``
+            milliseconds since 1970.
+
+        Raises:
+            ConfigInvalid: connectors of this class can't tell.
+            Retriable: the source can't be asked now.
+        """
+        del config, offsets
+        raise ConfigInvalid(f"{cls.__name__} connectors do not tell how far they are behind")
+
+    @classmethod
+    def tables(cls, config: Config, offsets: Sequence[tuple[Position, Position]]) -> list[dict[str, Any]]:
+        """The tables it captures with their versions, as they are saved; must not block.
+
+        Returns:
+            JSON objects with at least ``table`` and ``version``, and usually ``versions``: what changed at each, and when.
+
+        Raises:
+            ConfigInvalid: connectors of this class keep none.
+        """
+        del config, offsets
+        raise ConfigInvalid(f"{cls.__name__} connectors keep no versions of tables")
 
 
 # Connectors that move the data themselves.

@@ -83,10 +83,17 @@ Recommender = Callable[[str, Mapping[str, str]], tuple[Sequence[Any], bool]]
 
 @dataclass(frozen=True, slots=True)
 class ConfigProblem:
-    """One complaint about one property."""
+    """One complaint about one property.
+
+    Attributes:
+        name: the property.
+        message: what is wrong, and how to mend it.
+        warning: whether the connector works all the same: the user is told, and nothing is refused.
+    """
 
     name: str
     message: str
+    warning: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

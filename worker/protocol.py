@@ -5,6 +5,8 @@ answered (with the type named in its docstring) or refused with an error; an eve
 """
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from connectors.api import JobProgress  # noqa: TC001 - msgspec reads the annotation at run time
@@ -55,6 +57,7 @@ class StartTask(Message, frozen=True):
         config: the task's own properties, without the connector's; merged over ``connector_config``.
         generation: goes into the task's status records.
         paused: start without polling.
+        instructions: as of ``Instruct``.
     """
 
     id: TaskId
@@ -62,6 +65,7 @@ class StartTask(Message, frozen=True):
     config: dict[str, str]
     generation: int
     paused: bool = False
+    instructions: bytes = b"[]"
 
 
 class StopTask(Message, frozen=True):
@@ -76,6 +80,16 @@ class PauseTask(Message, frozen=True):
 
     id: TaskId
     paused: bool
+
+
+class Instruct(Message, frozen=True):
+    """Give a task the operator's standing requests to its connector (``SourceTask.instruct``); answered None.
+
+    ``instructions`` is JSON bytes: the complete list of objects.
+    """
+
+    id: TaskId
+    instructions: bytes
 
 
 class StartConnector(Message, frozen=True):
@@ -134,6 +148,32 @@ class JobOffsets(Message, frozen=True):
     """How far a job has come; answered with JSON bytes ``[[partition, offset], ...]`` (``JobConnector.offsets``)."""
 
     config: dict[str, str]
+
+
+class CheckSnapshot(Message, frozen=True):
+    """Let the connector's class check a request for a snapshot; answered with the request as JSON bytes.
+
+    ``request`` is a JSON object as bytes.
+    """
+
+    config: dict[str, str]
+    request: bytes
+
+
+class ConnectorView(Message, frozen=True):
+    """Ask a source connector's class what it makes of its saved offsets; answered with JSON bytes.
+
+    Attributes:
+        config: the connector's properties (unresolved).
+        what: the method that is asked.
+        offsets: its saved offsets as JSON bytes: ``[[partition, offset], ...]``.
+        instructions: as of ``Instruct``; only ``snapshots`` needs them.
+    """
+
+    config: dict[str, str]
+    what: Literal["snapshots", "lag", "tables"]
+    offsets: bytes
+    instructions: bytes = b"[]"
 
 
 class SetLogLevel(Message, frozen=True):
@@ -282,8 +322,8 @@ class Stats(Message, frozen=True):
 
 
 ToHost = (
-    Init | StartTask | StopTask | PauseTask | StartConnector | StopConnector | Validate | ListPlugins | PluginConfig
-    | AlterOffsets | JobOffsets | SetLogLevel | Ping
+    Init | StartTask | StopTask | PauseTask | Instruct | StartConnector | StopConnector | Validate | ListPlugins | PluginConfig
+    | AlterOffsets | JobOffsets | CheckSnapshot | ConnectorView | SetLogLevel | Ping
 )
 ToControl = ReadOffsets | TaskState | ConnectorState | TaskConfigs | ActiveTopic | LoopStuck | Stats
 

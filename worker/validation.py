@@ -90,7 +90,8 @@ async def validate(registry: PluginRegistry, config: Mapping[str, str], plugin: 
     _check_versions(registry, found, actual, values)
     for problem in transform_problems(actual):
         _complain(values, problem.name, problem.message)
-    await _ask_connector(connector, own, actual, values, worker_properties, deadline_s)
+    noted: list[ConfigProblem] = []
+    await _ask_connector(connector, own, actual, values, worker_properties, deadline_s, noted)
     keys = {**common.keys, **own.keys}
     groups = list(dict.fromkeys([*common.groups, *own.groups]))
     entries = [{"definition": None, "value": value_info(value, None)} for value in values.values() if value.name not in keys]
@@ -106,7 +107,9 @@ async def validate(registry: PluginRegistry, config: Mapping[str, str], plugin: 
         groups += [group for group in more_groups if group not in groups]
         errors += wrong
     _hide_resolved(entries, config, actual)
-    return {"name": config.get(CLASS_OPTION, name), "error_count": errors, "groups": groups, "configs": entries}
+    body = {"name": config.get(CLASS_OPTION, name), "error_count": errors, "groups": groups, "configs": entries}
+    # Kafka Connect has no such member: it is there only where there is something to say.
+    return {**body, "warnings": [{"name": each.name, "message": each.message} for each in noted]} if noted else body
 
 
 async def _validate_job(registry: PluginRegistry, found: Plugin, config: Mapping[str, str], actual: Mapping[str, str],
@@ -292,21 +295,27 @@ def _check_versions(registry: PluginRegistry, connector: Plugin, config: Mapping
 
 
 async def _ask_connector(connector: type[SourceConnector], definition: ConfigDef, raw: Mapping[str, str],
-                         values: dict[str, ConfigValue], worker_properties: Mapping[str, str], deadline_s: float) -> None:
-    """Ask the connector what only it knows: its own checks, exactly once, transaction boundaries."""
+                         values: dict[str, ConfigValue], worker_properties: Mapping[str, str], deadline_s: float,
+                         noted: list[ConfigProblem]) -> None:
+    """Ask the connector what only it knows: its own checks, exactly once, transaction boundaries. Warnings go to ``noted``."""
     own_errors = any(values[name].errors for name in definition.keys)
     config = None if own_errors else definition.parse(raw)
     if config is not None:
-        await _ask(connector, connector.validate(config), values, deadline_s)
+        await _ask(connector, connector.validate(config), values, deadline_s, noted)
     _check_exactly_once(connector, config, values, worker_properties)
 
 
 async def _ask(connector: type[SourceConnector | JobConnector], check: Coroutine[Any, Any, list[ConfigProblem]],
-               values: dict[str, ConfigValue], deadline_s: float) -> None:
-    """The complaints of the connector's own ``check``, or one about the check."""
+               values: dict[str, ConfigValue], deadline_s: float, noted: list[ConfigProblem] | None = None) -> None:
+    """The complaints of the connector's own ``check``, or one about the check; warnings go to ``noted``."""
     try:
         async with asyncio.timeout(deadline_s):
             for problem in await check:
+                if problem.warning:
+                    _log.warning("%s: %s", connector.__name__, problem.message)
+                    if noted is not None:
+                        noted.append(problem)
+                    continue
                 _complain(values, problem.name or CLASS_OPTION, problem.message)
     except TimeoutError:
         _complain(values, CLASS_OPTION, f"The connector's own check took longer than {deadline_s:g} s: is the source it reads "

@@ -263,7 +263,7 @@ async def _failure(connector: Source, harness: Harness, capture: LogCapture) -> 
     problems: list[Any] = []
     try:
         config = connector.config_def.parse(wrong)
-        problems = await connector.validate(config)
+        problems = [each for each in await connector.validate(config) if not each.warning]
         if not problems:
             async with Run(connector, wrong, max_tasks=harness.max_tasks, capture=capture) as run:
                 await run.take(harness.timeout)

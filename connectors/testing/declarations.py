@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 _NUMBERS: Final = frozenset({ConfigType.INT, ConfigType.SHORT, ConfigType.LONG, ConfigType.DOUBLE})
 _OPTION: Final = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*\Z")
-_METRIC: Final = re.compile(r"[a-z][a-z0-9]*([_-][a-z0-9]+)*\Z")
+#: Names of Debezium's dashboards keep their attributes' spelling.
+_METRIC: Final = re.compile(r"[a-z][a-z0-9]*([_-][a-z0-9]+)*\Z|debezium_metrics_[A-Za-z]+\Z")
 _VERSION: Final = re.compile(r"\d+(\.\d+)+")
 _SECRET: Final = re.compile(r"(^|[._-])(password|passwd|secret|token|credentials?|private[._-]?key)\Z")
 #: Properties that the runtime reads; a connector's option of that name would be read by both.

@@ -68,7 +68,7 @@ class Run:
         self.connector = connector(self.context)
 
     async def __aenter__(self) -> Self:
-        problems = await self._class.validate(self.context.config)
+        problems = [each for each in await self._class.validate(self.context.config) if not each.warning]
         if problems:
             raise AssertionError(f"the harness's configuration is refused: {problems}")
         await self._run(self.connector.start())
@@ -92,8 +92,13 @@ class Run:
             config = self._class.config_def.parse({**self._raw, **own})
             self.tasks.append(self._class.task_class(MemoryTaskContext(
                 "conformance", number, config, self.offsets, self.metrics, logger(f"task-{number}", self.log), self._boundary)))
-        self._generators = [task.batches() for task in self.tasks]
+        self._generators = [self._begin(task) for task in self.tasks]
         self._done = set()
+
+    def _begin(self, task: SourceTask) -> AsyncGenerator[Batch, None]:
+        """A new generator, as the runtime makes it: with nothing asked by operators."""
+        self._code.run(task.instruct, ())
+        return task.batches()
 
     async def _stop_tasks(self) -> None:
         for future in self._pending.values():
@@ -174,7 +179,7 @@ class Run:
             self._done.add(number)
         except Retriable:
             await asyncio.sleep(_RETRY_PAUSE)
-            self._generators[number] = self.tasks[number].batches()
+            self._generators[number] = self._begin(self.tasks[number])
         return None
 
     async def read(self, count: int, limit: float = 30.0) -> list[SourceRecord]:

@@ -1,6 +1,7 @@
 """The cluster as REST sees it: Kafka Connect 4.1's ``DistributedHerder``, with its texts where clients match on them.
 
-Split by subject: what connectors are and do here, offsets in ``herder_offsets``, the rest in ``herder_admin``. Whatever changes
+Split by subject: what connectors are and do here, offsets in ``herder_offsets``, snapshots and lag in ``herder_snapshots``, the
+rest in ``herder_admin``. Whatever changes
 the cluster goes through the leader; answers come from memory.
 """
 from __future__ import annotations
@@ -17,6 +18,8 @@ from offsets.records import (
 )
 from worker.control.herder_admin import AdminOperations
 from worker.control.herder_offsets import OffsetOperations
+from worker.control.herder_snapshots import SnapshotOperations
+from worker.control.instructions import instructions_record
 from worker.control.placement import INSTANCE, Unit
 from worker.control.progress import shown_progress
 from worker.control.wishes import restart_plan, unresolved
@@ -33,7 +36,7 @@ _INITIAL: Final[dict[str, TargetStateName]] = {"RUNNING": "STARTED", "PAUSED": "
 _TARGETS: Final[dict[str, TargetStateName]] = {"STARTED": "STARTED", "PAUSED": "PAUSED", "STOPPED": "STOPPED"}
 
 
-class ClusterHerder(OffsetOperations, AdminOperations):
+class ClusterHerder(OffsetOperations, SnapshotOperations, AdminOperations):
     """Implements ``worker.rest.facade.Herder`` and the requests between workers (``InternalHerder``)."""
 
     def __init__(self, ctx: HerderContext) -> None:
@@ -130,10 +133,20 @@ class ClusterHerder(OffsetOperations, AdminOperations):
         return info
 
     async def delete_connector(self, name: str) -> None:
-        """Delete a connector; its offsets stay."""
+        """Delete a connector; its offsets stay, its requests for snapshots go."""
         await self.ctx.lead()
         await self.ctx.known(name)
-        await self.ctx.node.leader.write([connector_record(name, None), target_state_record(name, None)])
+        await self.ctx.node.leader.write([connector_record(name, None), target_state_record(name, None)],
+                                         [instructions_record(name, [])] if self.instructions(name) else [])
+
+    async def reset_connector_offsets(self, name: str) -> str:
+        """Forget all positions; requests for snapshots that have ended go too, for nothing else says that they have."""
+        await self.ctx.lead()
+        await self.ctx.known(name)
+        ended = await self.ended_snapshots(name)
+        message = await super().reset_connector_offsets(name)
+        await self.forget_snapshots(name, ended)
+        return message
 
     async def set_target_state(self, name: str, state: str) -> None:
         """Start, pause or stop a connector."""

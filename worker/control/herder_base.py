@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -14,6 +15,7 @@ from worker.protocol import RemoteError, Validate
 from worker.rest.facade import REBALANCE_TEXT, RestError
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Mapping
 
     from connectors.options import Config
@@ -48,6 +50,8 @@ class HerderContext:
         self.validate_s: float = config["validate.timeout.ms"] / 1000
         self.start_drain: Callable[[], None] | None = None
         self.was_ready = False
+        #: Connector -> held while its instructions are being changed; there is one while somebody holds it or waits for it.
+        self.instruction_locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self._behind_until = 0.0
 
     @property

@@ -88,20 +88,7 @@ class OffsetOperations:
 
     async def _read(self, name: str) -> list[tuple[Position, Position]]:
         """Positions in the cluster's topic, and over them those in the connector's own; a sink's are where it says."""
-        if self._is_sink(name):
-            return await self._read_sink(name)
-        found: dict[bytes, tuple[Position, Position]] = {}
-        for store in await self._stores(name):
-            try:
-                await store.read_to_end(_READ_DEADLINE_S)
-                for partition, offset in await store.positions(name):
-                    found[canonical(partition)] = (partition, offset)
-            except MillraceError as error:
-                raise RestError(500, f"The offsets of connector {name} can't be read now: {error}") from error
-            finally:
-                if store is not self.ctx.node.offsets:
-                    await store.stop()
-        return list(found.values())
+        return await (self._read_sink(name) if self._is_sink(name) else read_positions(self.ctx, name))
 
     async def _read_sink(self, name: str) -> list[tuple[Position, Position]]:
         message = JobOffsets(self.ctx.snapshot.connectors[name])
@@ -112,7 +99,7 @@ class OffsetOperations:
         return [(partition, offset) for partition, offset in answer]
 
     async def _write(self, name: str, changes: Sequence[tuple[Position, Position | None]]) -> None:
-        for store in await self._stores(name):
+        for store in await _stores(self.ctx, name):
             try:
                 await store.write(name, changes, _READ_DEADLINE_S)
             except MillraceError as error:
@@ -121,15 +108,36 @@ class OffsetOperations:
                 if store is not self.ctx.node.offsets:
                     await store.stop()
 
-    async def _stores(self, name: str) -> list[OffsetStore]:
-        """The cluster's store, and the connector's own (started here) if it has one."""
-        config = self.ctx.snapshot.connectors[name]
-        topic = config.get(OFFSETS_TOPIC, "").strip()
-        if not topic or topic == self.ctx.config["offset.storage.topic"]:
-            return [self.ctx.node.offsets]
-        own = OffsetStore(topic, self.ctx.store_client(config))
+
+async def read_positions(ctx: HerderContext, name: str) -> list[tuple[Position, Position]]:
+    """A source's saved positions: those in the cluster's topic, and over them those in the connector's own.
+
+    Raises:
+        RestError: 500: they can't be read now.
+    """
+    found: dict[bytes, tuple[Position, Position]] = {}
+    for store in await _stores(ctx, name):
         try:
-            await own.start(_READ_DEADLINE_S)
+            await store.read_to_end(_READ_DEADLINE_S)
+            for partition, offset in await store.positions(name):
+                found[canonical(partition)] = (partition, offset)
         except MillraceError as error:
-            raise RestError(500, f"The topic {topic} ({OFFSETS_TOPIC} of connector {name}) can't be read: {error}") from error
-        return [self.ctx.node.offsets, own]
+            raise RestError(500, f"The offsets of connector {name} can't be read now: {error}") from error
+        finally:
+            if store is not ctx.node.offsets:
+                await store.stop()
+    return list(found.values())
+
+
+async def _stores(ctx: HerderContext, name: str) -> list[OffsetStore]:
+    """The cluster's store, and the connector's own (started here) if it has one."""
+    config = ctx.snapshot.connectors[name]
+    topic = config.get(OFFSETS_TOPIC, "").strip()
+    if not topic or topic == ctx.config["offset.storage.topic"]:
+        return [ctx.node.offsets]
+    own = OffsetStore(topic, ctx.store_client(config))
+    try:
+        await own.start(_READ_DEADLINE_S)
+    except MillraceError as error:
+        raise RestError(500, f"The topic {topic} ({OFFSETS_TOPIC} of connector {name}) can't be read: {error}") from error
+    return [ctx.node.offsets, own]

@@ -27,6 +27,7 @@ from offsets.records import (
     topic_status_record,
 )
 from worker.control.fencing import fence_producers
+from worker.control.instructions import instructions_record
 from worker.control.placement import INSTANCE, Placement, Unit, Worker, place, requirement
 from worker.control.table import advance, lost_units, row_record
 from worker.rest.facade import NotLeader, RestError
@@ -340,6 +341,7 @@ class Leader:
                 if name in self._config.snapshot.connectors and name not in self._fencing:
                     self._fence_soon(name, self._fence_again(name))
         self._forget_statuses()
+        await self._forget_instructions()
 
     def _fence_soon(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         def done(_: asyncio.Task[None]) -> None:
@@ -435,6 +437,12 @@ class Leader:
             found.append(0 if status is None else status.generation)
             found.extend(each.generation for each in state.tasks(name).values())
         return max(found)
+
+    async def _forget_instructions(self) -> None:
+        """Remove what was asked of connectors that no longer exist, whoever deleted them."""
+        gone = [name for name in self._placement.instructions.connectors() if name not in self._config.snapshot.connectors]
+        if gone:
+            await self.write(placement=[instructions_record(name, []) for name in gone])
 
     def _forget_statuses(self) -> None:
         """Remove statuses of connectors and tasks that no longer exist."""

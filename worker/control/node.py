@@ -170,7 +170,7 @@ class Node:
         if self.fenced or not self.caught_up:
             return {}
         assigned = self.placement.table.assigned_to(self.me)
-        wishes = local_wishes(assigned, self.config.snapshot)
+        wishes = local_wishes(assigned, self.config.snapshot, self.placement.instructions.encoded)
         self.stats.assigned_connectors = sum(unit.task == INSTANCE for unit in assigned)
         self.stats.assigned_tasks = len(assigned) - self.stats.assigned_connectors
         for unit in assigned:

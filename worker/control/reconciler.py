@@ -12,9 +12,10 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
+from worker.control.instructions import NONE
 from worker.control.placement import INSTANCE, Unit
 from worker.pipe import PipeClosed
-from worker.protocol import PauseTask, RemoteError, StartConnector, StartTask, StopConnector, StopTask, TaskId
+from worker.protocol import Instruct, PauseTask, RemoteError, StartConnector, StartTask, StopConnector, StopTask, TaskId
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -36,12 +37,14 @@ class Wish:
         config: the task's own, or None for a connector's instance.
         epoch: the placement's epoch.
         paused: whether it shall be paused.
+        instructions: what operators ask of the connector, as JSON; a task gets it without a restart.
     """
 
     connector_config: Mapping[str, str]
     config: Mapping[str, str] | None
     epoch: int
     paused: bool = False
+    instructions: bytes = NONE
 
     def same_run(self, other: Wish) -> bool:
         """Whether a unit that runs by ``other`` need not be restarted to run by this wish."""
@@ -61,6 +64,7 @@ class Have:
         busy: a message about it is under way.
         failed: it ended with an error and waits to be restarted.
         restart: someone asked for a restart.
+        instructions: what the task was last told; None: as ``wish`` says.
     """
 
     wish: Wish
@@ -69,9 +73,15 @@ class Have:
     busy: bool = True
     failed: bool = False
     restart: bool = False
+    instructions: bytes | None = None
+
+    @property
+    def told(self) -> bytes:
+        """What operators ask, as far as the task knows."""
+        return self.wish.instructions if self.instructions is None else self.instructions
 
 
-Step = tuple[Literal["start", "stop", "pause", "resume"], Unit]
+Step = tuple[Literal["start", "stop", "pause", "resume", "instruct"], Unit]
 
 
 def plan(wishes: Mapping[Unit, Wish], have: Mapping[Unit, Have], blocked: frozenset[Unit] = frozenset()) -> list[Step]:
@@ -91,6 +101,8 @@ def plan(wishes: Mapping[Unit, Wish], have: Mapping[Unit, Have], blocked: frozen
             steps.append(("stop", unit))
         elif wish.paused != found.paused and not found.failed:
             steps.append(("pause" if wish.paused else "resume", unit))
+        elif wish.config is not None and wish.instructions != found.told and not found.failed:
+            steps.append(("instruct", unit))
     steps.extend(("start", unit) for unit in wishes if unit not in have and unit not in blocked)
     # Instances first: they may change the tasks.
     steps.sort(key=lambda step: (step[0] != "stop", step[1].task != INSTANCE))
@@ -232,6 +244,9 @@ class Reconciler:
                 elif kind == "stop":
                     self.have[unit].busy = True
                     self._step(self._stop(unit, self.have[unit]))
+                elif kind == "instruct":
+                    self.have[unit].busy = True
+                    self._step(self._instruct(unit, self.have[unit], wishes[unit].instructions))
                 else:
                     self.have[unit].busy = True
                     self._step(self._pause(unit, self.have[unit], wishes[unit]))
@@ -266,7 +281,8 @@ class Reconciler:
             message: StartConnector | StartTask = StartConnector(unit.connector, dict(wish.connector_config), wish.epoch,
                                                                  wish.paused)
         else:
-            message = StartTask(TaskId(*unit), dict(wish.connector_config), dict(wish.config), wish.epoch, wish.paused)
+            message = StartTask(TaskId(*unit), dict(wish.connector_config), dict(wish.config), wish.epoch, wish.paused,
+                                wish.instructions)
         try:
             await found.host.request(message, _ACCEPT_DEADLINE_S)
         except PipeClosed:
@@ -315,6 +331,18 @@ class Reconciler:
             return
         except (TimeoutError, RemoteError) as error:
             _log.warning("%s could not be %s: %r; trying again", unit, "paused" if wish.paused else "resumed", error)
+            await asyncio.sleep(1)
+        found.busy = False
+        self.wake()
+
+    async def _instruct(self, unit: Unit, found: Have, instructions: bytes) -> None:
+        try:
+            await found.host.request(Instruct(TaskId(*unit), instructions), _ACCEPT_DEADLINE_S)
+            found.instructions = instructions
+        except PipeClosed:
+            return
+        except (TimeoutError, RemoteError) as error:
+            _log.warning("%s could not be told what operators ask of it: %r; trying again", unit, error)
             await asyncio.sleep(1)
         found.busy = False
         self.wake()

@@ -14,6 +14,7 @@ from offsets.cluster import Change, ClusterSnapshot, ClusterState
 from offsets.log import CompactedLog
 from offsets.records import Status, decode_status
 from offsets.status import StatusState, can_write_safely
+from worker.control.instructions import InstructionTable
 from worker.control.table import Table
 from worker.control.waiting import until
 
@@ -97,6 +98,7 @@ class PlacementStore:
 
     def __init__(self, topic: str, client: Mapping[str, Any], on_change: Callable[[], None]) -> None:
         self.table = Table()
+        self.instructions = InstructionTable()
         self._on_change = on_change
         self.applied = Applied()
         self.log = CompactedLog(topic, client, self._sink)
@@ -104,7 +106,8 @@ class PlacementStore:
     def _sink(self, partition: int, records: Iterable[Record]) -> None:
         del partition
         for record in records:
-            self.table.apply(record.key, record.value)
+            if not self.instructions.apply(record.key, record.value):
+                self.table.apply(record.key, record.value)
             self.applied.reached(record.offset + 1)
         self._on_change()
 

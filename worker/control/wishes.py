@@ -3,17 +3,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from worker.control.instructions import NONE
 from worker.control.placement import INSTANCE, Unit
 from worker.control.reconciler import Wish
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from offsets.cluster import ClusterSnapshot
     from offsets.records import RestartRequest, Status
 
 
-def local_wishes(assigned: Mapping[Unit, int], snapshot: ClusterSnapshot) -> dict[Unit, Wish]:
+def local_wishes(assigned: Mapping[Unit, int], snapshot: ClusterSnapshot,
+                 instructions: Callable[[str], bytes] = lambda _: NONE) -> dict[Unit, Wish]:
     """What shall run, by unit.
 
     Tasks run by the connector configuration that was in effect when their own was written: a changed connector
@@ -22,6 +24,7 @@ def local_wishes(assigned: Mapping[Unit, int], snapshot: ClusterSnapshot) -> dic
     Args:
         assigned: units that are placed here, with their epochs.
         snapshot: the config topic's state.
+        instructions: what operators ask of a connector, as JSON.
     """
     wishes: dict[Unit, Wish] = {}
     tasks: dict[str, list[dict[str, str]]] = {}
@@ -39,7 +42,7 @@ def local_wishes(assigned: Mapping[Unit, int], snapshot: ClusterSnapshot) -> dic
         if configs is None:
             configs = tasks[name] = snapshot.task_configs(name)
         if unit.task < len(configs):
-            wishes[unit] = Wish(snapshot.applied.get(name, config), configs[unit.task], epoch, paused)
+            wishes[unit] = Wish(snapshot.applied.get(name, config), configs[unit.task], epoch, paused, instructions(name))
     return wishes
 
 

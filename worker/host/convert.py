@@ -1,6 +1,7 @@
 """Records to keys, values and headers in bytes, a run of records of one topic and schema at a time."""
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -182,6 +183,13 @@ class Conversion:
                  refused: list[Refused],
                  ) -> tuple[list[SourceRecord], list[bytes | None] | None, list[bytes | None], list[Headers]]:
         convert = self._header.from_connect_header
+        shared = run[0].headers
+        if not any([record.headers is not shared for record in run]):  # noqa: C419 - as above
+            # Connectors that put the same headers on every record share the object.
+            with suppress(Exception):  # found again below, record by record
+                same: Headers = [(header.key, convert(run[0].topic, header.key, header.schema, header.value))
+                                 for header in shared]
+                return list(run), keys, values, [same] * len(run)
         good: list[SourceRecord] = []
         new_keys: list[bytes | None] = []
         new_values: list[bytes | None] = []

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import orjson
 
-from connectors.api import JobConnector, JobProgress
+from connectors.api import JobConnector, JobProgress, SourceConnector
 from connectors.errors import ConfigInvalid, Fatal
 from worker import kafka_clients
 from worker.host.connector_runner import ConnectorRunner
@@ -27,7 +27,10 @@ from worker.plugins import PluginRegistry
 from worker.protocol import (
     ActiveTopic,
     AlterOffsets,
+    CheckSnapshot,
+    ConnectorView,
     Init,
+    Instruct,
     JobOffsets,
     ListPlugins,
     PauseTask,
@@ -112,6 +115,8 @@ class Host:
                 return await self._stop_task(message)
             case PauseTask():
                 return self._runner(message.id).pause(paused=message.paused)
+            case Instruct():
+                return self._instruct(message)
             case StartConnector():
                 return await self._start_connector(message)
             case StopConnector():
@@ -212,6 +217,14 @@ class Host:
             if self._tasks.get(message.id) is runner:
                 del self._tasks[message.id]
 
+    def _instruct(self, message: Instruct) -> None:
+        runner = self._runner(message.id)
+        set_context(message.id.connector, f"task-{message.id.task}")
+        current = asyncio.current_task()
+        if current is not None:
+            current.set_name(str(message.id))  # the connector's code runs in here: whoever watches the loop names it
+        runner.instruct(message.instructions)
+
     def _runner(self, task: TaskId) -> TaskRunner:
         runner = self._tasks.get(task)
         if runner is None:
@@ -231,7 +244,8 @@ class Host:
 
     # Questions to plugins.
 
-    async def _ask_plugin(self, message: Validate | ListPlugins | PluginConfig | AlterOffsets | JobOffsets) -> bytes | bool:
+    async def _ask_plugin(self, message: Validate | ListPlugins | PluginConfig | AlterOffsets | JobOffsets | CheckSnapshot
+                          | ConnectorView) -> bytes | bool:
         from worker import validation
 
         plugins = self._known_plugins()
@@ -246,6 +260,11 @@ class Host:
             resolved = await self._resolve(message.config)
             return orjson.dumps(await validation.validate(plugins, message.config, message.plugin, self._worker,
                                                           resolved=resolved))
+        if isinstance(message, CheckSnapshot | ConnectorView):
+            if current is not None:
+                what = message.what if isinstance(message, ConnectorView) else "snapshot"
+                current.set_name(f"{message.config.get('name', '')}|{what}")
+            return await self._ask_source(message)
         if current is not None:
             current.set_name(f"{message.config.get('name', '')}|alter-offsets")
         config = await self._resolve(message.config)
@@ -260,6 +279,26 @@ class Host:
             return orjson.dumps(await cls.offsets(parsed) if issubclass(cls, JobConnector) else [])
         offsets = [(partition, offset) for partition, offset in orjson.loads(message.offsets)]
         return await cls.alter_offsets(parsed, offsets)
+
+    async def _ask_source(self, message: CheckSnapshot | ConnectorView) -> bytes:
+        config = await self._resolve(message.config)
+        cls = self._known_plugins().connector(config.get("connector.class", ""))
+        if not issubclass(cls, SourceConnector):
+            raise ConfigInvalid(f"{cls.__name__} is no source connector: it has no snapshots, and GET "
+                                "/connectors/NAME/progress says how far it is")
+        parsed = cls.config_def.parse(config)
+        answer: Any
+        if isinstance(message, CheckSnapshot):
+            answer = cls.check_snapshot(parsed, orjson.loads(message.request))
+        else:
+            offsets = [(partition, offset) for partition, offset in orjson.loads(message.offsets)]
+            if message.what == "snapshots":
+                answer = cls.snapshots(parsed, orjson.loads(message.instructions), offsets)
+            elif message.what == "tables":
+                answer = cls.tables(parsed, offsets)
+            else:
+                answer = await cls.lag(parsed, offsets)
+        return orjson.dumps(answer)
 
     # Numbers.
 

@@ -22,7 +22,7 @@ from worker.host.saved import own_offsets_topic_settings, write_pairs
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
-    from connectors.api import Batch, Position, SourceRecord, SourceTask
+    from connectors.api import Batch, Instruction, Position, SourceRecord, SourceTask
     from worker.host.commits import Committable
     from worker.host.convert import Refused
     from worker.host.plan import Plan
@@ -70,6 +70,7 @@ class Session:
         self._routes: dict[str, Route] = {}
         self._batch_sizes: dict[str, int] = {}
         self._counted = (0, 0, 0, 0.0)
+        self._instructions: Sequence[Instruction] = ()
         self._conversion = Conversion(plan.key_converter, plan.value_converter, plan.header_converter, self.persist)
         #: Seconds spent on appending to batches; the other stages are in ``stats``.
         self.append_s = 0.0
@@ -112,6 +113,16 @@ class Session:
     def stop(self, until: float) -> None:
         """Announce that ``run`` gets cancelled and must be finished at loop time ``until``."""
         self._until = until
+
+    def instruct(self, instructions: Sequence[Instruction]) -> None:
+        """Tell the task, now if it works, what the operator asks of it; an error fails it."""
+        self._instructions = instructions
+        if self._worker is None or self.task is None:
+            return
+        try:
+            self.task.instruct(instructions)
+        except Exception as error:  # noqa: BLE001 - whatever it is fails the task, and nothing else
+            self.fail(error)
 
     async def recover(self, error: Exception) -> None:
         """What to do when the task's coroutine ended with ``error``: go on, or raise it."""
@@ -226,6 +237,7 @@ class Session:
         pauses = backoff(last_s=self.plan.options["errors.retry.delay.max.ms"] / 1000)
         faulty_since: float | None = None
         while True:
+            task.instruct(self._instructions)
             generator = task.batches()
             began = time.monotonic()
             fault: Exception

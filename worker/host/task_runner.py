@@ -5,7 +5,9 @@ import asyncio
 import logging
 import time
 import traceback
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
 
 from connectors.api import JobProgress
 from connectors.errors import ConfigInvalid, Fenced, MillraceError
@@ -62,6 +64,7 @@ class TaskRunner:
         self._session: Session | JobSession | None = None
         self._plan: Plan | JobPlan | None = None
         self._active_topics: set[str] = set()
+        self._instructions: list[dict[str, Any]] = orjson.loads(start.instructions)
         self._policy = _policy(start.connector_config)
         self._runner: asyncio.Task[None] | None = None
 
@@ -105,6 +108,12 @@ class TaskRunner:
             self._session.wake()  # it says by itself when its job has stopped, and when it runs again
         elif self._state in {"RUNNING", "PAUSED"}:
             self._enter("PAUSED" if paused else "RUNNING")
+
+    def instruct(self, instructions: bytes) -> None:
+        """Give the task the operator's standing requests (a JSON list), now and whenever it starts again."""
+        self._instructions = orjson.loads(instructions)
+        if isinstance(self._session, Session):
+            self._session.instruct(self._instructions)
 
     def report(self) -> TaskStats:
         """The numbers as they are now; ``_max`` fields begin anew."""
@@ -157,6 +166,7 @@ class TaskRunner:
             session = JobSession(plan, self.stats, self.stats.job or JobProgress(), self._job_state)
         else:
             session = (TransactionalSession if plan.boundary else Session)(plan, self.stats, self._running)
+            session.instruct(self._instructions)
         self._session = session
         session.resumed = self._resumed
         await session.run()

@@ -21,6 +21,7 @@ from worker.rest import (
     offsets,
     plugins,
     root,
+    snapshots,
     tasks,
     tls,
     topics,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 Part = Literal["all", "main", "admin"]
 
 _MAIN: Final = (*root.ROUTES, *health.ROUTES, *metrics.ROUTES, *connectors.ROUTES, *tasks.ROUTES, *offsets.ROUTES,
-                *topics.ROUTES, *plugins.ROUTES, *internal.ROUTES)
+                *topics.ROUTES, *snapshots.ROUTES, *plugins.ROUTES, *internal.ROUTES)
 _ADMIN: Final = (*loggers.ROUTES, *admin.ROUTES)
 _ROUTES: Final[dict[Part, tuple[Route, ...]]] = {"all": (*_MAIN, *_ADMIN), "main": _MAIN, "admin": _ADMIN}
 _STARTING: Final = "This worker is still reading the cluster's state; try again in a moment"

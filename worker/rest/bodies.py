@@ -5,12 +5,15 @@ Kafka Connect answers a body it can't read with 500 and its parser's text; here 
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Final, NoReturn
 
 import msgspec
 
 from worker.rest.facade import RestError
 
+_MOST_PRIORITY: Final = 1_000_000
+_SNAPSHOT_ID: Final = re.compile(r"(?!\.+\Z)[A-Za-z0-9._-]{1,64}\Z")
 INITIAL_STATES: Final = ("RUNNING", "PAUSED", "STOPPED")
 
 
@@ -100,6 +103,30 @@ def read_offsets(data: bytes) -> list[tuple[dict[str, Any], dict[str, Any] | Non
         result.append((_object(fields.get("partition"), f"{where}: 'partition'"),
                        None if offset is None else _object(offset, f"{where}: 'offset'")))
     return result
+
+
+def read_snapshot(data: bytes) -> dict[str, Any]:
+    """The body of ``POST .../snapshots``: the fields that are given, each of its type.
+
+    Raises:
+        RestError: 400.
+    """
+    body = {name: value for name, value in _object(read_json(data), "The request body").items() if value is not None}
+    unknown = sorted(set(body) - {"id", "tables", "conditions", "priority"})
+    if unknown:
+        bad(f"Unknown field '{unknown[0]}' in the request body; known fields are tables, conditions, priority, id")
+    tables = body.get("tables", [])
+    if not isinstance(tables, list) or not all(isinstance(table, str) and table.strip() for table in tables):
+        bad("The field 'tables' must be a list of names or patterns of tables, each a text that is not empty")
+    for table, condition in _object(body.get("conditions", {}), "The field 'conditions'").items():
+        if not isinstance(condition, str) or not condition.strip():
+            bad(f"The condition of '{table}' must be a text that is not empty")
+    priority = body.get("priority", 0)
+    if not isinstance(priority, int) or isinstance(priority, bool) or abs(priority) > _MOST_PRIORITY:
+        bad(f"The field 'priority' must be a whole number from -{_MOST_PRIORITY} to {_MOST_PRIORITY}; the highest goes first")
+    if "id" in body and (not isinstance(body["id"], str) or not _SNAPSHOT_ID.match(body["id"])):
+        bad("The field 'id' must be 1 to 64 letters, digits, '.', '_' or '-'; without it an id is chosen")
+    return body
 
 
 def read_level(data: bytes) -> str | None:

@@ -6,7 +6,7 @@ Bodies are JSON-able values in exactly the shape Kafka Connect 4.1 answers with.
 """
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from connectors.errors import MillraceError
 
@@ -126,6 +126,27 @@ class Herder(Protocol):
 
     async def connector_progress(self, name: str) -> dict[str, Any]:
         """How far a connector that moves data itself is: ``{name, type, tasks}``. Answered by the worker that runs it."""
+
+    async def create_snapshot(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask for a snapshot: the request as it is kept, with its ``id``. Leader only; 409 if the id exists."""
+
+    async def snapshots(self, name: str) -> list[dict[str, Any]]:
+        """All snapshots of a connector with their progress (``SourceConnector.snapshots``)."""
+
+    async def snapshot(self, name: str, snapshot: str) -> dict[str, Any]:
+        """One of them; 404 if unknown."""
+
+    async def steer_snapshot(self, name: str, snapshot: str, action: Literal["pause", "resume", "cancel"]) -> None:
+        """Pause, resume or cancel one; 404 if unknown, 400 if it has ended. Leader only."""
+
+    async def delete_snapshot(self, name: str, snapshot: str) -> None:
+        """Forget a request; 404 if unknown, 400 if it is none. Leader only."""
+
+    async def connector_lag(self, name: str) -> dict[str, Any]:
+        """How far it is behind: ``{connector, time_behind_s, bytes_behind, tables, heartbeat, position, source_position}``."""
+
+    async def connector_tables(self, name: str) -> list[dict[str, Any]]:
+        """Its tables with their versions."""
 
     async def drain(self) -> dict[str, Any]:
         """Hand this worker's connectors and tasks over; answers at once with what is still here."""

@@ -20,6 +20,7 @@ class MemoryHerder:
         self.configs: dict[str, dict[str, str]] = {}
         self.states: dict[str, str] = {}
         self.offsets: dict[str, list[dict[str, Any]]] = {}
+        self.requests: dict[str, list[dict[str, Any]]] = {}
         self.topics: dict[str, list[str]] = {}
         self.levels: dict[str, dict[str, Any]] = {"root": {"level": "INFO", "last_modified": None}}
         self.task_configs: dict[str, list[Mapping[str, str]]] = {}
@@ -201,6 +202,41 @@ class MemoryHerder:
     async def connector_progress(self, name: str) -> dict[str, Any]:
         self.known(name)
         return {"name": name, "type": "sink", "tasks": []}
+
+    async def create_snapshot(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        self.lead()
+        self.known(name)
+        self.calls.append(("snapshot", name, dict(request)))
+        made = {"id": f"s {len(self.calls)}", **request, "state": "running"}
+        self.requests.setdefault(name, []).append(made)
+        return made
+
+    async def snapshots(self, name: str) -> list[dict[str, Any]]:
+        self.known(name)
+        return self.requests.get(name, [])
+
+    async def snapshot(self, name: str, snapshot: str) -> dict[str, Any]:
+        self.known(name)
+        found = [row for row in self.requests.get(name, []) if row["id"] == snapshot]
+        if not found:
+            raise RestError(404, f"Snapshot {snapshot} of connector {name} not found")
+        return found[0]
+
+    async def steer_snapshot(self, name: str, snapshot: str, action: str) -> None:
+        self.lead()
+        (await self.snapshot(name, snapshot))["state"] = action
+
+    async def delete_snapshot(self, name: str, snapshot: str) -> None:
+        self.lead()
+        self.requests[name].remove(await self.snapshot(name, snapshot))
+
+    async def connector_lag(self, name: str) -> dict[str, Any]:
+        self.known(name)
+        return {"connector": name, "time_behind_s": 1.5}
+
+    async def connector_tables(self, name: str) -> list[dict[str, Any]]:
+        self.known(name)
+        return [{"table": "a.b", "version": 2}]
 
     async def drain(self) -> dict[str, Any]:
         return {"draining": True, "connectors": [], "tasks": []}

@@ -1,0 +1,140 @@
+"""What operators ask, on its way through a task host: to running tasks, to those that start again, and to connector classes."""
+from __future__ import annotations
+
+import asyncio
+import logging
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import orjson
+import pytest
+
+from connectors.api import Batch, SourceConnector, SourceTask
+from connectors.errors import ConfigInvalid, Fatal, Retriable
+from connectors.options import Config, ConfigDef
+from worker.host.options import CONNECTOR
+from worker.host.session import Session
+from worker.protocol import TaskId, TaskStats
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+
+    from connectors.api import Instruction
+    from worker.host.plan import Plan
+
+
+class Listening(SourceTask):
+    """Notes what it is told and when it starts; the first run ends with a passing fault."""
+
+    def __init__(self) -> None:
+        super().__init__(cast("Any", None))
+        self.heard: list[Any] = []
+        self.wake = asyncio.Event()
+        self.fault: Exception | None = None
+
+    def instruct(self, instructions: Sequence[Instruction]) -> None:
+        self.heard.append([row["id"] for row in instructions])
+        if self.fault is not None:
+            raise self.fault
+        self.wake.set()
+
+    async def batches(self) -> AsyncGenerator[Batch, None]:
+        self.heard.append("batches")
+        if self.heard.count("batches") == 1:
+            raise Retriable("away")
+        while True:
+            self.wake.clear()
+            await self.wake.wait()
+            yield Batch([])
+
+
+class LocalSession(Session):
+    """Without Kafka: it reads nothing and writes nothing."""
+
+    async def open(self) -> None:
+        self.producer = cast("Any", SimpleNamespace(room=asyncio.Event(), rows=0))
+        self.kafka.room.set()
+
+    def refresh_stats(self) -> None:
+        pass
+
+    async def settle(self) -> None:
+        pass
+
+    async def shut(self) -> None:
+        pass
+
+
+def session(task: Listening) -> LocalSession:
+    def stub(**more: Any) -> Any:
+        return SimpleNamespace(**more)
+
+    plan = stub(id=TaskId("c", 0), options=CONNECTOR.parse({"errors.retry.delay.max.ms": "1"}),
+                log=logging.LoggerAdapter(logging.getLogger(__name__), {}), producer=stub(max_request_size=10_000),
+                key_converter=None, value_converter=None, header_converter=None, make_task=lambda: task, stop_s=1.0,
+                flush_interval_s=60.0)
+    return LocalSession(cast("Plan", plan), TaskStats(TaskId("c", 0)), lambda: None)
+
+
+async def heard(task: Listening, expected: list[Any]) -> None:
+    async with asyncio.timeout(10):
+        while task.heard != expected:
+            await asyncio.sleep(0.001)
+
+
+async def test_a_task_is_told_before_each_start_and_at_each_change() -> None:
+    task = Listening()
+    under_test = session(task)
+    under_test.instruct([{"id": "a"}])
+    assert task.heard == [], "there is no task yet"
+    running = asyncio.create_task(under_test.run())
+    expected: list[Any] = [["a"], "batches", ["a"], "batches"]
+    await heard(task, expected)
+    under_test.instruct([{"id": "a"}, {"id": "b"}])
+    await heard(task, [*expected, ["a", "b"]])
+    under_test.instruct([])
+    await heard(task, [*expected, ["a", "b"], []])
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    under_test.instruct([{"id": "late"}])
+    assert task.heard[-1] == []
+
+
+async def test_an_error_fails_the_task() -> None:
+    task = Listening()
+    under_test = session(task)
+    running = asyncio.create_task(under_test.run())
+    await heard(task, [[], "batches", [], "batches"])
+    task.fault = Fatal("what is this")
+    under_test.instruct([{"id": "a"}])
+    with pytest.raises(Fatal, match="what is this"):
+        await running
+
+
+async def test_a_connector_says_by_default_that_it_has_no_such_thing() -> None:
+    class Plain(SourceConnector):
+        version, config_def, task_class = "1", ConfigDef([]), SourceTask
+
+        async def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
+            raise NotImplementedError
+
+    config = Config({}, {})
+    for ask in (lambda: Plain.check_snapshot(config, {}), lambda: Plain.snapshots(config, [], []),
+                lambda: Plain.tables(config, [])):
+        with pytest.raises(ConfigInvalid, match="Plain connectors"):
+            ask()
+    with pytest.raises(ConfigInvalid, match="Plain connectors"):
+        await Plain.lag(config, [])
+
+
+async def test_a_runner_keeps_what_it_is_told_for_the_next_start() -> None:
+    from worker.host.task_runner import TaskRunner
+    from worker.protocol import StartTask
+
+    async def never() -> Any:
+        raise AssertionError
+
+    runner = TaskRunner(StartTask(TaskId("c", 0), {}, {}, 1, instructions=b'[{"id":"a"}]'), never, lambda _: None, str)
+    assert runner._instructions == [{"id": "a"}]
+    runner.instruct(orjson.dumps([{"id": "b"}]))
+    assert runner._instructions == [{"id": "b"}]

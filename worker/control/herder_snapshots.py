@@ -1,0 +1,212 @@
+"""Snapshots on request, lag and versions of tables: what REST asks of source connectors beyond Kafka Connect's API.
+
+A request becomes an instruction in the placement topic (``worker.control.instructions``); the workers that run the
+connector's tasks hand it to them. How far a snapshot is stands in the connector's saved offsets, so any worker can tell.
+"""
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import secrets
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import orjson
+
+from connectors.errors import Retriable
+from worker.control.herder_offsets import read_positions
+from worker.control.instructions import ENDED, KEPT, MOST_BYTES, instructions_record, pruned, with_state
+from worker.protocol import CheckSnapshot, ConnectorView, RemoteError
+from worker.rest.facade import RestError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from worker.control.herder_base import HerderContext
+    from worker.protocol import ToHost
+
+_log = logging.getLogger(__name__)
+_CATCH_UP_S: Final = 2.0
+_STATES: Final = {"pause": "paused", "resume": "running", "cancel": "cancelled"}
+
+
+class SnapshotOperations:
+    """``/connectors/NAME/snapshots``, ``/lag`` and ``/tables``."""
+
+    ctx: HerderContext
+
+    async def create_snapshot(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask for a snapshot; the request as it is kept."""
+        await self._lead_known(name)
+        wanted = {key: value for key, value in request.items() if key != "id"}
+        checked: dict[str, Any] = await self._ask_class(
+            name, CheckSnapshot(self.ctx.snapshot.connectors[name], orjson.dumps(wanted)))
+        async with self._changing(name):
+            rows = self.instructions(name)
+            given = request.get("id") or _new_id()
+            if any(row["id"] == given for row in rows):
+                raise RestError(409, f"Snapshot {given} of connector {name} already exists")
+            instruction = {**checked, "id": given, "state": "running", "origin": "rest", "created_ms": _now_ms()}
+            if len(rows) >= KEPT:
+                rows = pruned(rows, await self._ended(name), KEPT - 1)
+            await self._write_instructions(name, [*rows, instruction])
+        return instruction
+
+    async def snapshots(self, name: str) -> list[dict[str, Any]]:
+        """All snapshots of a connector with their progress."""
+        await self.ctx.known(name)
+        return await self._rows(name)
+
+    async def snapshot(self, name: str, snapshot: str) -> dict[str, Any]:
+        """One of them."""
+        await self.ctx.known(name)
+        return await self._row(name, snapshot)
+
+    async def steer_snapshot(self, name: str, snapshot: str, action: Literal["pause", "resume", "cancel"]) -> None:
+        """Pause, resume or cancel one, whoever started it."""
+        await self._lead_known(name)
+        row = await self._row(name, snapshot)
+        state = _STATES[action]
+        async with self._changing(name):
+            rows = self.instructions(name)
+            asked = next((each for each in rows if each["id"] == snapshot), None)
+            if asked is None and row.get("origin") == "rest":
+                raise RestError(404, f"Snapshot {snapshot} of connector {name} not found")  # deleted meanwhile
+            # What was asked last counts: its effect may not be saved yet.
+            now = row["state"] if asked is None else asked["state"]
+            if now in ENDED or row["state"] in ENDED:
+                now = now if now in ENDED else row["state"]
+                if now == state:
+                    return
+                raise RestError(400, f"Snapshot {snapshot} of connector {name} is {now}: it can't be {state} any more. "
+                                     f"POST /connectors/{name}/snapshots asks for a new one")
+            if now != state:
+                await self._write_instructions(name, with_state(rows, row, state, _now_ms()))
+
+    async def delete_snapshot(self, name: str, snapshot: str) -> None:
+        """Forget a request, and end it if it runs."""
+        await self._lead_known(name)
+        async with self._changing(name):
+            rows = self.instructions(name)
+            kept = [row for row in rows if row["id"] != snapshot or row.get("origin") != "rest"]
+            if len(kept) < len(rows):
+                await self._write_instructions(name, kept)
+                return
+        await self._row(name, snapshot)
+        raise RestError(400, f"Snapshot {snapshot} of connector {name} was not asked for over REST and can't be deleted; PUT "
+                             f"/connectors/{name}/snapshots/{snapshot}/cancel ends it")
+
+    async def connector_lag(self, name: str) -> dict[str, Any]:
+        """How far a connector is behind its source."""
+        await self.ctx.known(name)
+        lag: dict[str, Any] = await self._view(name, "lag")
+        return {"connector": name, **lag}
+
+    async def connector_tables(self, name: str) -> list[dict[str, Any]]:
+        """A connector's tables with their versions."""
+        await self.ctx.known(name)
+        tables: list[dict[str, Any]] = await self._view(name, "tables")
+        return tables
+
+    # For other parts of the herder.
+
+    def instructions(self, name: str) -> list[dict[str, Any]]:
+        """What is asked of a connector."""
+        return self.ctx.node.placement.instructions.get(name)
+
+    async def ended_snapshots(self, name: str) -> frozenset[str]:
+        """Requests that have come to their end, as far as the connector can tell now."""
+        if not self.instructions(name):
+            return frozenset()
+        try:
+            return await self._ended(name)
+        except RestError as error:
+            _log.warning("Connector %s does not tell which of its snapshots have ended: %s", name, error)
+            return frozenset()
+
+    async def forget_snapshots(self, name: str, ids: frozenset[str]) -> None:
+        """Delete these requests."""
+        if ids:
+            async with self._changing(name):
+                await self._write_instructions(name, pruned(self.instructions(name), ids, 0))
+
+    # Parts.
+
+    async def _ended(self, name: str) -> frozenset[str]:
+        return frozenset(row["id"] for row in await self._view(name, "snapshots") if row["state"] in ENDED)
+
+    async def _lead_known(self, name: str) -> None:
+        await self.ctx.lead()
+        await self.ctx.known(name)
+
+    def _changing(self, name: str) -> asyncio.Lock:
+        """Held from reading a connector's list until its successor is written."""
+        lock = self.ctx.instruction_locks.get(name)
+        if lock is None:
+            lock = self.ctx.instruction_locks[name] = asyncio.Lock()
+        return lock
+
+    async def _write_instructions(self, name: str, rows: list[dict[str, Any]]) -> None:
+        key, value = instructions_record(name, rows)
+        if value is not None and len(value) > MOST_BYTES:
+            raise RestError(400, f"The requests of connector {name} for snapshots take {len(value)} bytes, more than "
+                                 f"{MOST_BYTES}: delete some of them, or name tables by patterns")
+        if name not in self.ctx.snapshot.connectors:
+            raise RestError(404, f"Connector {name} not found")
+        await self.ctx.node.leader.write(placement=[(key, value)])
+
+    async def _row(self, name: str, snapshot: str) -> dict[str, Any]:
+        found = next((row for row in await self._rows(name) if row["id"] == snapshot), None)
+        if found is None:
+            raise RestError(404, f"Snapshot {snapshot} of connector {name} not found")
+        return found
+
+    async def _rows(self, name: str) -> list[dict[str, Any]]:
+        if not self.ctx.node.leader.active:
+            with contextlib.suppress(Retriable):  # Kafka is away: what is known is the best answer there is
+                await self.ctx.node.placement.log.read_to_end(_CATCH_UP_S)
+        rows: list[dict[str, Any]] = await self._view(name, "snapshots")
+        return rows
+
+    async def _view(self, name: str, what: Literal["snapshots", "lag", "tables"]) -> Any:
+        if self.ctx.connector_type(self.ctx.snapshot.connectors[name]) == "sink":
+            raise RestError(400, f"Connector {name} is a sink: GET /connectors/{name}/progress says how far it is")
+        offsets = _json([[partition, offset] for partition, offset in await read_positions(self.ctx, name)])
+        return await self._ask_class(name, ConnectorView(
+            self.ctx.snapshot.connectors[name], what, offsets, self.ctx.node.placement.instructions.encoded(name)))
+
+    async def _ask_class(self, name: str, message: ToHost) -> Any:
+        """What the connector's class answers.
+
+        Raises:
+            RestError: 400 for a refusal, 503 while the source or the task hosts are away, 500 for anything else.
+        """
+        try:
+            return orjson.loads(await self.ctx.node.pool.ask(message, self.ctx.validate_s))
+        except RemoteError as error:
+            status = {"ConfigInvalid": 400, "Retriable": 503}.get(error.kind, 500)
+            raise RestError(status, f"Connector {name}: {error}") from error
+        except TimeoutError:
+            raise RestError(500, f"Connector {name} did not answer within {self.ctx.validate_s:g} s (validate.timeout.ms). "
+                                 "Check that the systems it has to reach answer") from None
+        except Retriable as error:
+            raise RestError(503, str(error)) from error
+
+
+def _new_id() -> str:
+    """An id that sorts by time."""
+    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def _json(value: Any) -> bytes:
+    try:
+        return orjson.dumps(value)
+    except TypeError:  # whole numbers beyond 64 bits
+        return json.dumps(value).encode()
