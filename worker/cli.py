@@ -4,7 +4,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from connectors.errors import MillraceError
 from worker import __version__
@@ -65,6 +65,32 @@ def _connector_help(options: argparse.Namespace) -> int:
     return print_connector_options(options.connector)
 
 
+def _add_verify(commands: Any) -> None:
+    def run(options: argparse.Namespace) -> int:
+        from worker.verify import run_verify
+
+        return run_verify(options)
+
+    verify = commands.add_parser(
+        "verify", help="compare a connector's source tables with its topics",
+        description="Reads the captured tables of a MySQL or MariaDB connector in one read view, and its topics up to the same "
+                    "place, and compares counts, checksums and rows. Exit code: 0 equal, 1 different, 2 it could not be done.")
+    verify.add_argument("--connector-config", metavar="FILE", help="the connector's configuration (.properties or .json)")
+    verify.add_argument("--connector", metavar="NAME", help="the connector's name, with --rest")
+    verify.add_argument("--rest", metavar="URL", help="a worker's REST address, to ask for configuration and position")
+    verify.add_argument("--worker", metavar="FILE", help="the worker's properties: Kafka, converters, config providers")
+    verify.add_argument("--bootstrap-servers", metavar="HOST:PORT", help="Kafka, where --worker doesn't say it")
+    verify.add_argument("--tables", metavar="REGEX", default="", help="only these of the captured tables (database.table)")
+    verify.add_argument("--examples", type=int, default=5, metavar="N", help="keys to show of each kind (default 5)")
+    verify.add_argument("--timeout", type=float, default=300.0, metavar="SECONDS",
+                        help="how long the connector may take to reach the place of comparison (default 300)")
+    verify.add_argument("--settle", type=float, default=5.0, metavar="SECONDS",
+                        help="without --rest: how long topics must be quiet (default 5)")
+    verify.add_argument("--tmp", metavar="DIR", help="where to put temporary files: about 80 bytes per row and event")
+    verify.add_argument("--json", action="store_true", help="print the result as JSON")
+    verify.set_defaults(run=run)
+
+
 def parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
     from compose.local.commands import add_commands
@@ -95,6 +121,7 @@ def parser() -> argparse.ArgumentParser:
     worker.set_defaults(run=_worker)
 
     add_commands(commands)
+    _add_verify(commands)
 
     # Its own parser comes with its code, see main.
     commands.add_parser("job", help="run, check, watch and stop Spark jobs", add_help=False).add_argument(

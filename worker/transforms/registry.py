@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from connectors.errors import ConfigInvalid
 from worker.transforms.base import Predicate, Side, Transform
+from worker.transforms.event_router import EventRouter
 from worker.transforms.extract_new_record_state import ExtractNewRecordState
 from worker.transforms.filter import Filter
 from worker.transforms.insert_field import InsertField
+from worker.transforms.mask_columns import MaskColumns
 from worker.transforms.mask_field import MaskField
 from worker.transforms.predicates import HasHeaderKey, RecordIsTombstone, TopicNameMatches
 from worker.transforms.regex_router import RegexRouter
@@ -26,8 +28,8 @@ PREDICATE_ENTRY_POINTS: Final = "millrace.predicates"
 
 #: The built-in transforms by their short names.
 TRANSFORMS: Final[Mapping[str, type[Transform]]] = MappingProxyType({
-    kind.__name__: kind for kind in (ExtractNewRecordState, Filter, InsertField, MaskField, RegexRouter, ReplaceField,
-                                     ScyllaExtractNewRecordState, ScyllaFlattenColumns)})
+    kind.__name__: kind for kind in (EventRouter, ExtractNewRecordState, Filter, InsertField, MaskColumns, MaskField,
+                                     RegexRouter, ReplaceField, ScyllaExtractNewRecordState, ScyllaFlattenColumns)})
 #: The built-in predicates by their short names.
 PREDICATES: Final[Mapping[str, type[Predicate]]] = MappingProxyType({
     kind.__name__: kind for kind in (HasHeaderKey, RecordIsTombstone, TopicNameMatches)})

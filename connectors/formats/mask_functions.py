@@ -1,0 +1,249 @@
+"""What masks compute: digests, default values by type, texts of values. Pure functions, none blocks."""
+from __future__ import annotations
+
+import base64
+import hashlib
+import struct
+from decimal import Decimal, Inexact, localcontext
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from connectors.errors import ConfigInvalid, Skippable
+from connectors.schema import DECIMAL, Schema, Type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_BITS32: Final = 0xFFFFFFFF
+_BITS64: Final = 0xFFFFFFFFFFFFFFFF
+_INTEGER_BITS: Final = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
+#: Java's names of digests that differ from Python's by more than case and hyphens.
+_JAVA_DIGESTS: Final = {"sha": "sha1", "sha512/224": "sha512_224", "sha512/256": "sha512_256", "sha3224": "sha3_224",
+                        "sha3256": "sha3_256", "sha3384": "sha3_384", "sha3512": "sha3_512"}
+#: Texts that stand for 1970 or nothing in logical types carried as strings.
+_DEFAULT_TEXTS: Final = {
+    "io.debezium.time.ZonedTimestamp": "1970-01-01T00:00:00Z", "io.debezium.time.ZonedTime": "00:00:00Z",
+    "io.debezium.time.IsoTimestamp": "1970-01-01T00:00:00", "io.debezium.time.IsoDate": "1970-01-01Z",
+    "io.debezium.time.IsoTime": "00:00:00Z", "io.debezium.data.Json": "{}", "io.millrace.ums.date": "1970-01-01",
+    "io.millrace.ums.datetime": "1970-01-01 00:00:00.000000", "io.millrace.ums.decimal": "0"}
+_YEAR: Final = "io.debezium.time.Year"
+_BIT_FIELD: Final = "io.debezium.data.Bits"
+#: A point at 0, 0 as well-known binary.
+_ORIGIN: Final = struct.pack("<BIdd", 1, 1, 0.0, 0.0)
+
+
+def digest_of(algorithm: str) -> Callable[[bytes], Any]:
+    """The constructor of a digest that Java or Python knows by this name (``SHA-256``, ``md5``, ``SHA-512/256`` ...).
+
+    Raises:
+        ConfigInvalid: this machine has no such digest.
+    """
+    plain = algorithm.strip().lower().replace("-", "")
+    name = _JAVA_DIGESTS.get(plain, plain)
+
+    def make(data: bytes) -> Any:
+        return hashlib.new(name, data, usedforsecurity=False)
+    try:
+        make(b"").hexdigest()
+    except (ValueError, TypeError):  # TypeError: a digest without a length of its own, which Java doesn't have either
+        known = "MD5, SHA-1, SHA-224, SHA-256, SHA-384, SHA-512, SHA3-256, SHA3-512"
+        raise ConfigInvalid(f"unknown hash algorithm {algorithm!r}; use one of {known}") from None
+    return make
+
+
+def java_serialized(text: str) -> bytes:
+    """What Java's ``ObjectOutputStream`` writes for a string: stream header, type code, length, modified UTF-8."""
+    body = bytearray()
+    for (unit,) in struct.iter_unpack("<H", text.encode("utf-16-le", "surrogatepass")):
+        if 0 < unit < 0x80:
+            body.append(unit)
+        elif unit < 0x800:
+            body += bytes((0xC0 | unit >> 6, 0x80 | unit & 0x3F))
+        else:
+            body += bytes((0xE0 | unit >> 12, 0x80 | unit >> 6 & 0x3F, 0x80 | unit & 0x3F))
+    head = b"\x74" + struct.pack(">H", len(body)) if len(body) <= 0xFFFF else b"\x7c" + struct.pack(">Q", len(body))
+    return b"\xac\xed\x00\x05" + head + body
+
+
+def murmur3_32(data: bytes, seed: int = 0) -> int:
+    """MurmurHash3_x86_32, without sign."""
+    h = seed & _BITS32
+    whole = len(data) & ~3
+    for word in struct.unpack(f"<{whole // 4}I", data[:whole]):
+        k = word * 0xCC9E2D51 & _BITS32
+        k = (k << 15 | k >> 17) & _BITS32
+        h ^= k * 0x1B873593 & _BITS32
+        h = (h << 13 | h >> 19) & _BITS32
+        h = h * 5 + 0xE6546B64 & _BITS32
+    if whole < len(data):
+        k = int.from_bytes(data[whole:], "little") * 0xCC9E2D51 & _BITS32
+        k = (k << 15 | k >> 17) & _BITS32
+        h ^= k * 0x1B873593 & _BITS32
+    h ^= len(data)
+    h = (h ^ h >> 16) * 0x85EBCA6B & _BITS32
+    h = (h ^ h >> 13) * 0xC2B2AE35 & _BITS32
+    return h ^ h >> 16
+
+
+_C1: Final = 0x87C37B91114253D5
+_C2: Final = 0x4CF5AD432745937F
+
+
+def _mixed1(k: int) -> int:
+    k = k * _C1 & _BITS64
+    return ((k << 31 | k >> 33) & _BITS64) * _C2 & _BITS64
+
+
+def _mixed2(k: int) -> int:
+    k = k * _C2 & _BITS64
+    return ((k << 33 | k >> 31) & _BITS64) * _C1 & _BITS64
+
+
+def _finished(k: int) -> int:
+    k = (k ^ k >> 33) * 0xFF51AFD7ED558CCD & _BITS64
+    k = (k ^ k >> 33) * 0xC4CEB9FE1A85EC53 & _BITS64
+    return k ^ k >> 33
+
+
+def murmur3_128(data: bytes, seed: int = 0) -> bytes:
+    """MurmurHash3_x64_128: 16 bytes, each half with its lowest byte first, as the reference implementation stores them."""
+    h1 = h2 = seed & _BITS32
+    whole = len(data) & ~15
+    words = struct.unpack(f"<{whole // 8}Q", data[:whole])
+    for at in range(0, len(words), 2):
+        h1 ^= _mixed1(words[at])
+        h1 = ((h1 << 27 | h1 >> 37) & _BITS64) + h2 & _BITS64
+        h1 = h1 * 5 + 0x52DCE729 & _BITS64
+        h2 ^= _mixed2(words[at + 1])
+        h2 = ((h2 << 31 | h2 >> 33) & _BITS64) + h1 & _BITS64
+        h2 = h2 * 5 + 0x38495AB5 & _BITS64
+    tail = data[whole:]
+    if len(tail) > 8:
+        h2 ^= _mixed2(int.from_bytes(tail[8:], "little"))
+    if tail:
+        h1 ^= _mixed1(int.from_bytes(tail[:8], "little"))
+    h1 ^= len(data)
+    h2 ^= len(data)
+    h1 = h1 + h2 & _BITS64
+    h2 = h2 + h1 & _BITS64
+    h1, h2 = _finished(h1), _finished(h2)
+    h1 = h1 + h2 & _BITS64
+    h2 = h2 + h1 & _BITS64
+    return struct.pack("<QQ", h1, h2)
+
+
+def value_bytes(value: Any) -> bytes:
+    """A value as the bytes that are hashed: text as UTF-8, numbers in decimal, ``true`` and ``false``, bytes as they are.
+
+    Lists and structs are JSON with sorted names, so that equal values give equal bytes.
+    """
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass")
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    return value_text(value).encode("utf-8", "surrogatepass")
+
+
+def value_text(value: Any) -> str:
+    """A value as text; bytes in base 64, lists and structs as JSON with sorted names."""
+    if isinstance(value, str):
+        return value
+    if value is True or value is False:
+        return "true" if value else "false"
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, bytes | bytearray | memoryview):
+        return base64.b64encode(value).decode()
+    if isinstance(value, list | tuple | dict):
+        return msgspec.json.encode(_plain(value), order="sorted").decode()
+    return str(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {value_text(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return format(value, "f") if isinstance(value, Decimal) else value
+
+
+def default_of(schema: Schema) -> Any:
+    """What stands for nothing in a type: 0, false, an empty text, 1970-01-01; fresh where it could be changed.
+
+    Raises:
+        ConfigInvalid: there is nothing like that in the type.
+    """
+    kind = schema.type
+    if schema.name == DECIMAL:
+        return Decimal(0).scaleb(-int(schema.parameter("scale") or 0))
+    if schema.name == _YEAR:
+        return 1970
+    if schema.name == _BIT_FIELD:
+        return bytes((int(schema.parameter("length") or 1) + 7) // 8)
+    if kind in _INTEGER_BITS:
+        return 0
+    if kind in (Type.FLOAT32, Type.FLOAT64):
+        return 0.0
+    if kind is Type.BOOLEAN:
+        return False
+    if kind is Type.STRING:
+        return _DEFAULT_TEXTS.get(schema.name or "", "")
+    if kind is Type.BYTES:
+        return b""
+    if kind is Type.ARRAY:
+        return []
+    if kind is Type.MAP:
+        return {}
+    if schema.name is not None and schema.name.startswith("io.debezium.data.geometry."):
+        origin = {"x": 0.0, "y": 0.0, "wkb": _ORIGIN, "srid": None}
+        return {field.name: origin[field.name] for field in schema.fields}
+    return {field.name: None if field.schema.optional else default_of(field.schema) for field in schema.fields}
+
+
+def typed(text: str, schema: Schema, where: str) -> Any:
+    """``text`` as a value of ``schema``.
+
+    Raises:
+        ConfigInvalid: it is none; ``where`` says what it was for.
+    """
+    kind = schema.type
+    try:
+        if kind is Type.STRING:
+            return text
+        if schema.name == DECIMAL:
+            return _scaled(text, int(schema.parameter("scale") or 0))
+        if kind is Type.BYTES:
+            return text.encode()
+        if kind in _INTEGER_BITS:
+            return int.from_bytes(int(text).to_bytes(_INTEGER_BITS[kind] // 8, "big", signed=True), "big", signed=True)
+        if kind in (Type.FLOAT32, Type.FLOAT64):
+            return float(text)
+        if kind is Type.BOOLEAN:
+            return {"true": True, "false": False}[text.lower()]
+    except (ValueError, KeyError, OverflowError, ArithmeticError):
+        pass
+    raise ConfigInvalid(f"{where}: the replacement {text!r} is no value of type {schema.name or kind}; give one that fits, or "
+                        "mask the column with default or hash")
+
+
+def _scaled(text: str, scale: int) -> Decimal:
+    with localcontext() as context:
+        context.prec = 200
+        context.traps[Inexact] = True
+        return Decimal(text).quantize(Decimal(1).scaleb(-scale))
+
+
+def utf16_cut(text: str, length: int) -> str:
+    """The first ``length`` UTF-16 units of ``text``, as Java counts; a character of two units is not cut in half."""
+    if len(text) <= length and (text.isascii() or len(text) * 2 <= length):
+        return text
+    if text.isascii():
+        return text[:length]
+    return text.encode("utf-16-le", "surrogatepass")[:2 * length].decode("utf-16-le", "ignore")
+
+
+def missing_field(rule: str, field: str) -> Skippable:
+    """The complaint of a mask that needs another field of the row."""
+    return Skippable(f"mask {rule} needs the field {field!r}, which the row image doesn't have: set binlog_row_image=FULL on "
+                     "the source, include that column, or choose another salt.field")
