@@ -1,0 +1,1 @@
+"""Changes and full contents of MySQL and MariaDB tables."""

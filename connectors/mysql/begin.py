@@ -1,0 +1,84 @@
+"""Where a run begins, and whether it reads the tables first."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from connectors.mysql import start
+from connectors.mysql.model import Place
+from connectors.mysql.packets import PurgedError
+from connectors.mysql.positions import FIRST
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from connectors.api import Position
+    from connectors.mysql.config_stream import StreamSettings
+    from connectors.mysql.connection import ServerInfo
+    from connectors.mysql.source import Server
+
+#: The id of the full pull that the connector begins itself.
+INITIAL = "initial"
+
+
+class Beginning(NamedTuple):
+    """Where a run begins.
+
+    Attributes:
+        start: what the saved offsets say.
+        place: where to begin.
+        by_gtid: whether the server is to be asked by GTIDs: the place may be of another server.
+        same_server: whether file and position of the place are of this server.
+        initial: whether the first full pull is to be made, or ended.
+    """
+
+    start: start.Start
+    place: Place
+    by_gtid: bool
+    same_server: bool
+    initial: bool
+
+
+async def begin(settings: StreamSettings, saved: Iterable[tuple[Position, Position]], server: Server,
+                info: ServerInfo) -> Beginning:
+    """Decide where to begin.
+
+    Raises:
+        PurgedError: the server does not have the saved place any more, and has no GTIDs to look for it by.
+        Retriable: the server can't be asked now.
+        ConfigInvalid: a saved offset is not understood.
+    """
+    pairs = list(saved)
+    plan = settings.plan
+    begun = start.start_of(settings.prefix, settings.shard, pairs)
+    pull = plan.pull == "always" or (
+        plan.pull == "initial" and start.needs_initial(settings.prefix, settings.shard, pairs, INITIAL))
+    place = begun.place
+    # Debezium says in the offset if its own snapshot has not come to its end: then its place is where it would begin again.
+    unfinished = any(offset.get("snapshot") not in {None, False, "false"} for partition, offset in pairs
+                     if start.is_stream(settings.prefix, partition) and start.LAYOUT not in offset)
+    if place is None or (pull and unfinished):
+        place = await _new_place(settings, server, info)
+        return Beginning(begun._replace(place=None, resume=start.Resume(), done=()), place, by_gtid=False, same_server=True,
+                         initial=pull)
+    logs = [name for name, _ in await server.logs()]
+    same = place.file in logs and begun.resume.server in {0, info.server_id}
+    by_gtid = bool(place.gtids) and (not same or not begun.resume.server)
+    if not same and not by_gtid:
+        kept = f"has {logs[0]} to {logs[-1]}" if logs else "has none"
+        raise PurgedError(f"the binlog of the saved place {place.file}:{place.pos} is not at {info.address} any more, which "
+                          f"{kept}, and without GTIDs the place can't be found on another server: keep binlogs longer "
+                          "(binlog_expire_logs_seconds), and begin anew: reset the connector's offsets, or set "
+                          "snapshot.mode=when_needed")
+    if same and info.mariadb and not place.gtids:
+        place = msgspec.structs.replace(place, gtids=await server.gtids_at(place))
+    return Beginning(begun, place, by_gtid, same, initial=pull)
+
+
+async def _new_place(settings: StreamSettings, server: Server, info: ServerInfo) -> Place:
+    if settings.plan.begin == "oldest":
+        logs = await server.logs()
+        if logs:
+            return Place(file=logs[0][0], pos=FIRST)
+    return await server.place(info)

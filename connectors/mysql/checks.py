@@ -1,0 +1,285 @@
+"""What only the server can tell of a configuration. Every complaint names the statement that mends it."""
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from connectors.errors import ConfigInvalid, Fatal, MillraceError
+from connectors.mysql import catalog, connection
+from connectors.mysql import config_keys_connection as ck
+from connectors.mysql import config_keys_events as ek
+from connectors.mysql import config_keys_reading as rk
+from connectors.mysql.config import (
+    connection_settings,
+    event_settings,
+    heartbeat_settings,
+    replica_settings,
+    snapshot_plan,
+    stream_settings,
+)
+from connectors.mysql.filters import TableFilter
+from connectors.mysql.heartbeat import setup_text
+from connectors.options import ConfigProblem
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from connectors.mysql.config import StreamSettings
+    from connectors.mysql.connection import ServerInfo
+    from connectors.mysql.model import TableName
+    from connectors.options import Config
+
+#: Seconds that all questions may take together: a REST client waits for the answer.
+DEADLINE_S: Final = 20.0
+#: Tables that are tried to be read.
+_TRIED: Final = 100
+_GRANT: Final = re.compile(r"GRANT\s+(?P<rights>.+?)\s+ON\s+(?:TABLE\s+)?(?P<object>(?:`(?:[^`]|``)*`|\*|[^\s.]+)\."
+                           r"(?:`(?:[^`]|``)*`|\*|[^\s]+))\s+TO\s", re.IGNORECASE | re.DOTALL)
+_COLUMN_LIST: Final = re.compile(r"\([^)]*\)")
+_SIGNAL_COLUMNS: Final = "(id VARCHAR(64) PRIMARY KEY, type VARCHAR(32) NOT NULL, data TEXT)"
+
+
+class Grants(NamedTuple):
+    """What ``SHOW GRANTS`` says.
+
+    Attributes:
+        everywhere: privileges ON *.*, in upper case.
+        objects: (object as SQL writes it without quotes, privileges).
+        roles: whether there are roles, whose privileges may not be shown.
+    """
+
+    everywhere: frozenset[str]
+    objects: tuple[tuple[str, frozenset[str]], ...]
+    roles: bool
+
+    def may(self, right: str, table: TableName | None = None) -> bool:
+        """Whether a privilege is there: everywhere, or on a table; True where roles may give it."""
+        wanted = {right, "ALL PRIVILEGES", "ALL"}
+        if self.roles or wanted & self.everywhere:
+            return True
+        return table is not None and any(wanted & rights and _covers(place, table) for place, rights in self.objects)
+
+
+def _covers(place: str, table: TableName) -> bool:
+    database, _, name = place.partition(".")
+    pattern = "".join(".*" if char == "%" else "." if char == "_" else re.escape(char)
+                      for char in database.replace("\\_", "\0").replace("\\%", "\1"))
+    pattern = pattern.replace(re.escape("\0"), "_").replace(re.escape("\1"), "%")
+    return re.fullmatch(pattern, table.database, re.IGNORECASE) is not None and name in ("*", table.table)
+
+
+def parse_grants(rows: Collection[str]) -> Grants:
+    """What the rows of ``SHOW GRANTS`` say. Pure."""
+    everywhere: set[str] = set()
+    objects = []
+    roles = False
+    for row in rows:
+        match = _GRANT.match(row)
+        if match is None:
+            roles = roles or row.upper().startswith("GRANT ")
+            continue
+        rights = frozenset(right.strip().upper() for right in _COLUMN_LIST.sub("", match["rights"]).split(","))
+        if match["object"] == "*.*":
+            everywhere |= rights
+        else:
+            objects.append((match["object"].replace("`", ""), rights))
+    return Grants(frozenset(everywhere), tuple(objects), roles)
+
+
+class Findings:
+    """Complaints of a check: errors make the configuration unusable, warnings don't."""
+
+    def __init__(self) -> None:
+        self.errors: list[ConfigProblem] = []
+        self.warnings: list[ConfigProblem] = []
+
+    def error(self, name: str, message: str) -> None:
+        """The configuration can't work."""
+        self.errors.append(ConfigProblem(name, message))
+
+    def warn(self, name: str, message: str) -> None:
+        """It works; the user should know."""
+        self.warnings.append(ConfigProblem(name, message))
+
+
+async def check_server(config: Config) -> Findings:
+    """Ask the server whether it can be captured as the configuration says. Opens connections and closes them; never raises."""
+    found = Findings()
+    opened: Any = None
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            opened = await connection.connect(connection_settings(config))
+            await _check(opened, config, found)
+    except TimeoutError:
+        found.error(ck.HOST, f"The server did not answer all questions within {DEADLINE_S:.0f} s; check {ck.HOST} and the way "
+                             "to it")
+    except ConfigInvalid as error:
+        found.error(_refused(config, str(error)), str(error))
+    except MillraceError as error:
+        found.error(ck.HOST, f"The server can't be asked: {error}")
+    finally:
+        if opened is not None:
+            opened.close()
+    return found
+
+
+def _refused(config: Config, text: str) -> str:
+    if "database.password" in text:
+        return ck.PASSWORD if config[ck.PASSWORD] is not None else ck.USER
+    if "ssl" in text or "TLS" in text:
+        return ck.SSL_MODE
+    return ck.USER if "account" in text else ck.HOST
+
+
+async def _check(opened: Any, config: Config, found: Findings) -> None:
+    info = await connection.server_info(opened)
+    settings = stream_settings(config)
+    grants = parse_grants([str(row[0]) for row in await connection.query(opened, "SHOW GRANTS")])
+    binlog_variables(info, config, found)
+    _gtids(info, config, found)
+    account = f"'{config[ck.USER]}'@'%'"
+    if not grants.may("REPLICATION SLAVE"):
+        found.error(ck.USER, f"The account may not read the binlog: GRANT REPLICATION SLAVE ON *.* TO {account}")
+    if info.is_on("log_bin"):
+        await _places(opened, info, account, config, settings, found)
+    await _tables(opened, info, grants, config, settings, found)
+    await _replica(info, config, found)
+
+
+def binlog_variables(info: ServerInfo, config: Config, found: Findings) -> None:
+    """Complaints about the server's settings of the binlog. Pure."""
+    variables = info.variables
+    if not info.is_on("log_bin"):
+        found.error(ck.HOST, f"{info.address} writes no binlog: set log_bin and server_id in its configuration and restart it")
+        return
+    if (form := variables.get("binlog_format", "ROW").upper()) != "ROW":
+        found.error(ck.HOST, f"binlog_format is {form}, which does not tell which rows have changed: SET GLOBAL binlog_format "
+                             "= ROW, the same in the server's configuration, and reconnect its clients")
+    if (image := variables.get("binlog_row_image", "FULL").upper()) != "FULL":
+        found.warn(ck.HOST, f"binlog_row_image is {image}: columns that it leaves out are null in events. For whole rows: SET "
+                            "GLOBAL binlog_row_image = FULL")
+    metadata = variables.get("binlog_row_metadata")
+    if metadata is None:
+        found.warn(ck.HOST, f"{info.version_text} does not write the names of columns into the binlog: they are taken from "
+                            "information_schema, and changes made before an ALTER TABLE and read after it can stop the "
+                            "connector")
+    elif metadata.upper() != "FULL":
+        found.warn(ck.HOST, f"binlog_row_metadata is {metadata}: names of columns are taken from information_schema, and "
+                            "changes made before an ALTER TABLE and read after it can stop the connector. Better: SET GLOBAL "
+                            "binlog_row_metadata = FULL, the same in the server's configuration")
+    if info.server_id and info.server_id == config[ck.SERVER_ID]:
+        found.error(ck.SERVER_ID, f"{ck.SERVER_ID}={info.server_id} is the server's own number (SELECT @@server_id): choose "
+                                  "another one, or 0")
+    if config[ek.QUERY]:
+        name = "binlog_annotate_row_events" if info.mariadb else "binlog_rows_query_log_events"
+        if not info.is_on(name):
+            found.warn(ek.QUERY, f"{ek.QUERY}=true, but the server does not log statements: SET GLOBAL {name} = ON")
+
+
+def _gtids(info: ServerInfo, config: Config, found: Findings) -> None:
+    if info.has_gtids:
+        return
+    mend = "SET GLOBAL enforce_gtid_consistency = ON, then SET GLOBAL gtid_mode step by step to ON"
+    if "," in config[ck.HOST]:
+        found.warn(ck.HOST, f"Without GTIDs the stream can't go on at another server: {mend}")
+    for name in (ck.GTID_INCLUDES, ck.GTID_EXCLUDES):
+        if config[name]:
+            found.warn(name, f"{name} has no effect: the server has no GTIDs ({mend})")
+
+
+async def _places(opened: Any, info: ServerInfo, account: str, config: Config, settings: StreamSettings,
+                  found: Findings) -> None:
+    """Whether the server tells its position, and writes the databases that are wanted into its binlog."""
+    statement = "SHOW BINARY LOG STATUS" if not info.mariadb and info.version >= (8, 2, 0) else "SHOW MASTER STATUS"
+    right = "BINLOG MONITOR" if info.mariadb and info.version >= (10, 5, 2) else "REPLICATION CLIENT"
+    try:
+        rows = await connection.query(opened, statement)
+        await connection.binary_logs(opened)
+    except Fatal as error:
+        found.error(ck.USER, f"The account may not ask for the position in the binlog: GRANT {right} ON *.* TO {account} "
+                             f"({error})")
+        return
+    only = {name.strip() for name in str(rows[0][2] or "").split(",") if name.strip()} if rows and len(rows[0]) > 2 else set()
+    never = {name.strip() for name in str(rows[0][3] or "").split(",") if name.strip()} if rows and len(rows[0]) > 3 else set()
+    if not only and not never:
+        return
+    wanted = TableFilter(event_settings(config, info.flavor))
+    databases = [str(row[0]) for row in await connection.query(opened, "SELECT SCHEMA_NAME FROM information_schema.SCHEMATA")]
+    missing = sorted(name for name in databases if wanted.database(name) and ((only and name not in only) or name in never))
+    named = [str(table) for table in (settings.signal_table, settings.heartbeat_table)
+             if table is not None and ((only and table.database not in only) or table.database in never)]
+    if missing or named:
+        found.warn(ck.DATABASES, f"The server does not write changes of {', '.join([*missing, *named])} into its binlog "
+                                 "(binlog_do_db, binlog_ignore_db): take these out of its configuration")
+
+
+async def _tables(opened: Any, info: ServerInfo, grants: Grants, config: Config, settings: StreamSettings,
+                  found: Findings) -> None:
+    account = f"'{config[ck.USER]}'@'%'"
+    wanted = TableFilter(event_settings(config, info.flavor))
+    names = await catalog.captured(opened, wanted.matches, wanted.database)
+    option = ck.TABLES if config[ck.TABLES] else ck.DATABASES
+    if not names:
+        found.warn(option, f"There is no table to capture yet, or the account can't see it: GRANT SELECT ON *.* TO {account}")
+    if settings.guardrail and len(names) > settings.guardrail:
+        complain = found.error if settings.guardrail_fails else found.warn
+        complain(ck.GUARDRAIL, f"{len(names)} tables are to be captured, more than {ck.GUARDRAIL}={settings.guardrail}: name "
+                               f"fewer in {ck.TABLES}, or raise it")
+    refused: list[TableName] = []
+    for name in names[:_TRIED]:
+        try:
+            await connection.query(opened, f"SELECT 1 FROM {catalog.quoted(name)} LIMIT 0")  # noqa: S608 - quoted
+        except Fatal:
+            refused.append(name)
+    if refused:
+        complain = found.warn if snapshot_plan(config).pull == "never" else found.error
+        shown = ", ".join(str(name) for name in refused[:5]) + (" ..." if len(refused) > 5 else "")
+        complain(option, f"{shown} can't be read: GRANT SELECT ON {catalog.quoted(refused[0])} TO {account}")
+    await _own_tables(opened, grants, config, settings, found)
+
+
+async def _own_tables(opened: Any, grants: Grants, config: Config, settings: StreamSettings, found: Findings) -> None:
+    """The signal table and the heartbeat table."""
+    special = [name for name in (settings.signal_table, settings.heartbeat_table) if name is not None]
+    if not special:
+        return
+    there = await catalog.definitions(opened, special)
+    signal = settings.signal_table
+    if signal is not None and signal not in there:
+        found.warn(rk.SIGNALS, f"The signal table {signal} is not there: CREATE TABLE {catalog.quoted(signal)} "
+                               f"{_SIGNAL_COLUMNS}")
+    elif signal is not None and len(there[signal].columns) != 3:
+        found.warn(rk.SIGNALS, f"The signal table {signal} must have three columns: {_SIGNAL_COLUMNS}")
+    beat = settings.heartbeat_table
+    if beat is None:
+        return
+    heartbeats = heartbeat_settings(config)
+    needed = ("INSERT", "UPDATE") if beat in there else ("CREATE", "INSERT", "UPDATE")
+    if beat not in there and not heartbeats.create:
+        found.warn(rk.HEARTBEAT_TABLE, f"The heartbeat table {beat} is not there: {setup_text(heartbeats)}")
+    elif not all(grants.may(right, beat) for right in needed):
+        found.warn(rk.HEARTBEAT_TABLE, f"The account may not write the heartbeat table {beat}: {setup_text(heartbeats)}")
+
+
+async def _replica(info: ServerInfo, config: Config, found: Findings) -> None:
+    """``snapshot.hostname``: it can be reached, is of the same kind, and both have GTIDs."""
+    settings = replica_settings(config)
+    if settings is None:
+        return
+    opened: Any = None
+    try:
+        opened = await connection.connect(settings, server_name="the replica of snapshot.hostname")
+        other = await connection.server_info(opened)
+    except MillraceError as error:
+        found.error(rk.SNAPSHOT_HOST, str(error))
+        return
+    finally:
+        if opened is not None:
+            opened.close()
+    if other.flavor != info.flavor:
+        found.error(rk.SNAPSHOT_HOST, f"{other.address} is {other.flavor}, the source is {info.flavor}: it is no replica")
+    elif not (info.has_gtids and other.has_gtids):
+        found.error(rk.SNAPSHOT_HOST, "Without GTIDs nobody can tell how far the replica is: SET GLOBAL gtid_mode step by step "
+                                      f"to ON on both servers, or leave {rk.SNAPSHOT_HOST} out")
+

@@ -1,0 +1,165 @@
+"""Which columns of a table become fields of its events, and how: see ``layout``."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from connectors.errors import ConfigInvalid
+from connectors.formats.masking import Mask, Target, row_masker
+from connectors.java_regex import compile_java
+from connectors.mysql import types
+from connectors.mysql.events.names import field_name
+from connectors.mysql.filters import column_filter, matches, patterns
+from connectors.mysql.model import Column, ColumnPlan, Table
+from connectors.schema import Schema  # noqa: TC001 - annotations are read at run time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from connectors.mysql.events.contract import EventSettings
+    from connectors.mysql.types import ValueOptions
+
+#: What Debezium takes as text, and so masks.
+_TEXT: Final = frozenset({types.Kind.TEXT, types.Kind.ENUM, types.Kind.SET})
+
+
+class FieldPlan(NamedTuple):
+    """One field of a key or of a value.
+
+    Attributes:
+        column: the column's name, which is the value's name in the decoder's rows.
+        name: the field's name.
+        schema: the field's schema.
+        transform: what is still to be done to the decoder's value, or None.
+        nulls: whether ``transform`` is called with None too.
+        encoded: whether readers are told that the value is masked.
+    """
+
+    column: str
+    name: str
+    schema: Schema
+    transform: Callable[[Any], Any] | None = None
+    nulls: bool = False
+    encoded: bool = False
+
+
+class Layout(msgspec.Struct, frozen=True, kw_only=True):
+    """One structure of a table as its events show it.
+
+    The decoder gives key columns as they are, whatever masks them: full pulls go by them, and an event's key shows them even
+    where its value hides them, as in Debezium. What is still to be done to the decoder's rows stands in ``values`` and ``key``.
+
+    Attributes:
+        table: the structure.
+        plans: for the decoder, in the order of the table's columns; None: no event needs the column.
+        values: the fields of ``before`` and ``after`` in order.
+        key: the fields of the event's key in order; () for no key.
+        masker: changes a row of ``values`` in place (masks that look at other fields of the row), or None.
+    """
+
+    table: Table
+    plans: tuple[ColumnPlan | None, ...]
+    values: tuple[FieldPlan, ...]
+    key: tuple[FieldPlan, ...]
+    masker: Callable[[dict[str, Any]], None] | None = None
+
+    @property
+    def as_decoded(self) -> bool:
+        """Whether the decoder's rows are values as they are."""
+        decoded = [plan.column.name for plan in self.plans if plan is not None]
+        return self.masker is None and decoded == [field.name for field in self.values] \
+            and all(field.transform is None for field in self.values)
+
+
+def layout(table: Table, settings: EventSettings, options: ValueOptions) -> Layout:
+    """The layout of a table's events. Compiles expressions: once per structure, not per event.
+
+    A column that is masked or truncated doesn't tell the source's type, as in Debezium. There a column that tells it is not
+    hashed any more, which would show what was to be hidden: here masks come first.
+
+    Raises:
+        ConfigInvalid: an expression can't be used, a mask can't be for a column, or two columns become the same field.
+    """
+    included = column_filter(settings)
+    sourced, typed = patterns(settings.source_types), patterns(settings.source_data_types)
+    schemas: dict[str, Schema] = {}
+    for column in table.columns:
+        propagate = matches(sourced, f"{table.name}.{column.name}") or (
+            bool(typed) and matches(typed, f"{table.name}.{types.declared(column).name}"))
+        schemas[column.name] = types.field_schema(column, options, propagate=propagate)
+    key = key_columns(table, settings)
+    shown = {column.name for column in table.columns if included(table.name, column.name)}
+    names = _names([column for column in table.columns if column.name in shown or column.name in key], settings)
+    masks = {column.name: mask for column in table.columns if column.name in shown or column.name in key
+             if (mask := _mask(column, table, types.field_schema(column, options), settings, in_key=column.name in key,
+                               fields=tuple(name for each, name in names.items() if each in shown))) is not None}
+    raw = {*table.key, *key}
+    plans: list[ColumnPlan | None] = []
+    values: list[FieldPlan] = []
+    for column in table.columns:
+        name = column.name
+        mask = masks.get(name)
+        if name in shown:
+            transform, nulls = (None, False) if mask is None else (mask.convert, mask.nulls)
+            schema, encoded = (schemas[name], False) if mask is None else (mask.schema, mask.encoded)
+            late = name in raw
+            plans.append(ColumnPlan(column, schemas[name] if late else schema, None if late else transform,
+                                    nulls and not late))
+            values.append(FieldPlan(name, names[name], schema, transform if late else None, nulls and late, encoded))
+        else:
+            plans.append(ColumnPlan(column, schemas[name]) if name in raw else None)
+    keys = []
+    for name in key:
+        mask = masks.get(name)
+        if mask is not None and mask.in_key:
+            keys.append(FieldPlan(name, names[name], mask.schema, mask.convert, mask.nulls, mask.encoded))
+        else:
+            # Debezium gives a key no parameters that tell of the source's types.
+            plain = types.field_schema(table.column(name) or Column(name=name, type=0), options)
+            keys.append(FieldPlan(name, names[name], schemas[name] if plain == schemas[name] else plain))
+    masker = row_masker([(names[name], mask) for name, mask in masks.items() if name in shown])
+    return Layout(table=table, plans=tuple(plans), values=tuple(values), key=tuple(keys), masker=masker)
+
+
+def plans(table: Table, settings: EventSettings, options: ValueOptions) -> list[ColumnPlan | None]:
+    """What the decoder is to make of each column: see ``Layout.plans``."""
+    return list(layout(table, settings, options).plans)
+
+
+def key_columns(table: Table, settings: EventSettings) -> tuple[str, ...]:
+    """The columns of the event's key: those that ``message.key.columns`` names for the table, else the table's key.
+
+    Raises:
+        ConfigInvalid: the option can't be parsed.
+    """
+    chosen: list[str] = []
+    for item in settings.key_columns.split(";"):
+        if not item.strip():
+            continue
+        tables, colon, wanted = item.strip().partition(":")
+        if not colon:
+            raise ConfigInvalid(f"message.key.columns: {item.strip()!r} is not of the form database.table:column,column")
+        for name in wanted.split(","):
+            # Debezium takes the column too as part of one expression for database.table.column.
+            expression = compile_java(f"(?i){tables.strip()}.{name.strip()}")
+            chosen += [column.name for column in table.columns
+                       if expression.fullmatch(f"{table.name}.{column.name}") and column.name not in chosen]
+    return tuple(chosen) or table.key
+
+
+def _names(columns: list[Column], settings: EventSettings) -> Mapping[str, str]:
+    names = {column.name: field_name(column.name, settings.field_names) for column in columns}
+    if len(set(names.values())) < len(names):
+        double = sorted(name for name in names if list(names.values()).count(names[name]) > 1)
+        raise ConfigInvalid(f"field.name.adjustment.mode={settings.field_names} gives the columns {', '.join(double)} the same "
+                            "field name; leave all but one out with column.exclude.list, or use another mode")
+    return names
+
+
+def _mask(column: Column, table: Table, schema: Schema, settings: EventSettings, *, in_key: bool,
+          fields: tuple[str, ...]) -> Mask | None:
+    if not settings.masks:
+        return None
+    return settings.masks.for_column(Target(
+        f"{table.name}.{column.name}", schema, types.declared(column).length, types.kind_of(column) in _TEXT, in_key, fields))

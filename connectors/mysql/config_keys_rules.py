@@ -1,0 +1,200 @@
+"""Validators of the options, and what is said about options that have nothing to set here."""
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.errors import ConfigInvalid
+from connectors.java_regex import compile_java
+from connectors.options import ConfigKey, ConfigType, Importance, invalid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from connectors.options import Validator
+
+DEFAULT_PORT: Final = 3306
+ACCEPTED: Final = "Accepted for compatibility"
+
+_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]+\Z", re.ASCII)
+_HOST: Final = re.compile(r"[a-zA-Z0-9_.-]+\Z", re.ASCII)
+_ADDRESS: Final = re.compile(r"[0-9a-fA-F:.%a-zA-Z]+\Z", re.ASCII)
+#: Commas that separate regular expressions: a backslash keeps a comma in the expression.
+_COMMA: Final = re.compile(r"(?<!\\),")
+_KEY_COLUMNS: Final = re.compile(r"\s*([^\s:]+):([^:\s]+)\s*\Z")
+_TABLE: Final = re.compile(r"[^.\s`]+\.[^.\s`]+\Z")
+_LITERALS: Final = re.compile(r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"|`[^`]*`", re.DOTALL)
+_BINLOG_FILE: Final = re.compile(r".+\.\d{1,10}\Z")
+
+#: Option name -> why it has no effect. Filled by ``accepted``; ``config.warnings`` reads it.
+NOTES: Final[dict[str, str]] = {}
+
+
+def accepted(name: str, kind: ConfigType, default: Any, what: str, *, unit: str = "", validator: Validator | None = None,
+             aliases: tuple[str, ...] = ()) -> ConfigKey:
+    """An option of Debezium's that has nothing to set here: named in a warning where it is given and not the default."""
+    NOTES[name] = what
+    return ConfigKey(name=name, type=kind, default=default, unit=unit, validator=validator, importance=Importance.LOW,
+                     group=ACCEPTED, aliases=aliases, doc=f"Accepted for compatibility and without effect: {what}")
+
+
+def split_regexes(text: str | None) -> list[str]:
+    r"""A comma-separated list of regular expressions; ``\,`` is a comma within one. Blanks around them don't count."""
+    return [item.replace("\\,", ",").strip() for item in _COMMA.split(text or "") if item.strip()]
+
+
+def regex_list(name: str, value: Any) -> str | None:
+    """A comma-separated list of Java's regular expressions."""
+    text = ",".join(str(item) for item in value) if isinstance(value, list | tuple) else value
+    for item in split_regexes(text):
+        try:
+            compile_java(item)
+        except ConfigInvalid as error:
+            return invalid(name, text, f"A comma-separated list of valid regular expressions is expected, but {error}")
+    return None
+
+
+def topic_name(name: str, value: Any) -> str | None:
+    """A part of a topic's name."""
+    if value is not None and not _TOPIC.match(value):
+        return invalid(name, value, f"{value} has invalid format (only the underscore, hyphen, dot and alphanumeric characters "
+                                    "are allowed)")
+    return None
+
+
+def hosts(text: str | None, default_port: int = DEFAULT_PORT) -> tuple[tuple[str, int], ...]:
+    """Servers of a comma-separated list: ``host``, ``host:port``, ``[v6 address]:port`` or a bare v6 address.
+
+    Raises:
+        ConfigInvalid: an item is none of these, or there is none.
+    """
+    found: dict[tuple[str, int], None] = {}
+    for item in (part.strip() for part in (text or "").split(",")):
+        if not item:
+            continue
+        port = str(default_port)
+        if item.startswith("["):
+            host, closed, rest = item[1:].partition("]")
+            if not closed or (rest and not rest.startswith(":")):
+                raise ConfigInvalid(f"'{item}' is not of the form [address]:port")
+            port = rest[1:] or port
+        elif item.count(":") == 1:
+            host, _, port = item.partition(":")
+        else:
+            host = item
+        if not (_ADDRESS if ":" in host else _HOST).match(host):
+            raise ConfigInvalid(f"{host} has invalid format (only the underscore, hyphen, dot and alphanumeric characters are "
+                                "allowed)")
+        if not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
+            raise ConfigInvalid(f"'{port}' in '{item}' is not a port (1 to 65535)")
+        found[host, int(port)] = None
+    if not found:
+        raise ConfigInvalid("at least one host must be given")
+    return tuple(found)
+
+
+def host_list(name: str, value: Any) -> str | None:
+    """One server or several, for failover."""
+    try:
+        hosts(value)
+    except ConfigInvalid as error:
+        return invalid(name, value, str(error))
+    return None
+
+
+def host_or_none(name: str, value: Any) -> str | None:
+    """One server, or none."""
+    if value is None or value == "":
+        return None
+    return host_list(name, value) or (None if "," not in value else invalid(name, value, "one host is expected"))
+
+
+def unless_none(validator: Validator) -> Validator:
+    """``validator`` for an option that need not be set."""
+    def check(name: str, value: Any) -> str | None:
+        return None if value is None else validator(name, value)
+    return check
+
+
+def positive(name: str, value: Any) -> str | None:
+    """A number above 0."""
+    return invalid(name, value, "A positive integer is expected") if value is None or value <= 0 else None
+
+
+def not_negative(name: str, value: Any) -> str | None:
+    """A number that is 0 or above."""
+    return invalid(name, value, "A non-negative integer is expected") if value is None or value < 0 else None
+
+
+def words(*allowed: str) -> Validator:
+    """One of the given words, in any case."""
+    folded = {item.lower() for item in allowed}
+
+    def check(name: str, value: Any) -> str | None:
+        if value is not None and str(value).strip().lower() not in folded:
+            return invalid(name, value, "Value must be one of " + ", ".join(allowed))
+        return None
+    return check
+
+
+def operations(name: str, value: Any) -> str | None:
+    """Operations to leave out: of c, u, d, t, r, or only none."""
+    items = [str(item).strip() for item in value or () if str(item).strip()]
+    wrong = next((item for item in items if item not in {"c", "u", "d", "t", "r", "none"}), None)
+    if wrong is not None:
+        return invalid(name, wrong, "Invalid operation")
+    if "none" in items and len(items) > 1:
+        return invalid(name, "none", "'none' cannot be specified with other skipped operation types")
+    return None
+
+
+def key_columns(name: str, value: Any) -> str | None:
+    """``table:column,column;...`` with regular expressions for tables."""
+    if value is None:
+        return None
+    if not value.strip():
+        return invalid(name, value, "Must not be empty")
+    for item in value.split(";"):
+        if not item.strip():
+            continue
+        match = _KEY_COLUMNS.match(item)
+        if match is None:
+            return invalid(name, item, f"{item.strip()} has an invalid format (expecting database.table:column1,column2)")
+        complaint = regex_list(name, match[1])
+        if complaint is not None:
+            return complaint
+    return None
+
+
+def table_or_none(name: str, value: Any) -> str | None:
+    """``database.table``, or nothing."""
+    if value is None or value == "" or _TABLE.match(value):
+        return None
+    return invalid(name, value, "must be of the form database.table")
+
+
+def is_condition(text: str) -> bool:
+    """Whether it can be one SQL condition: something, parentheses in pairs, no comments, no second statement."""
+    bare = _LITERALS.sub("''", text)
+    depth = 0
+    for char in bare:
+        depth += (char == "(") - (char == ")")
+        if depth < 0:
+            return False
+    return bool(text.strip()) and depth == 0 and not any(each in bare for each in (";", "--", "/*", "#"))
+
+
+def is_binlog_file(text: str) -> bool:
+    """Whether it looks like the name of a binlog file: anything, a dot and a number."""
+    return _BINLOG_FILE.match(text) is not None
+
+
+def complaint(parse: Callable[[Any], object]) -> Validator:
+    """A validator that passes on what ``parse`` raises as ``ConfigInvalid``."""
+    def check(name: str, value: Any) -> str | None:
+        try:
+            parse(value)
+        except ConfigInvalid as error:
+            return invalid(name, value, str(error))
+        return None
+    return check

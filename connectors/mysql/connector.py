@@ -1,0 +1,166 @@
+"""The MySQL connector: checks its configuration, divides a source among tasks, and answers for them."""
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.api import SourceConnector
+from connectors.errors import ConfigInvalid
+from connectors.mysql import config_keys_events as ek
+from connectors.mysql import config_keys_reading as rk
+from connectors.mysql import gtid, lag, positions, pull_views, shards, start, versions
+from connectors.mysql.checks import check_server
+from connectors.mysql.config import CONFIG
+from connectors.mysql.config_checks import problems, warnings
+from connectors.mysql.metrics import METRICS
+from connectors.mysql.model import MARIADB, MYSQL, Shard
+from connectors.mysql.task import MySqlTask
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from connectors.api import Instruction, Position
+    from connectors.options import Config, ConfigProblem
+
+#: More tasks than that would only read the same binlog once more each.
+MOST_TASKS: Final = 64
+
+
+class MySqlConnector(SourceConnector):
+    """Reads the binlog of MySQL and MariaDB servers, and the contents of their tables beside it."""
+
+    version = version("millrace")
+    config_def = CONFIG
+    task_class = MySqlTask
+    aliases = ("io.debezium.connector.mysql.MySqlConnector", "io.debezium.connector.mariadb.MariaDbConnector",
+               "connectors.mysql.MySqlConnector")
+    metrics = METRICS
+
+    async def start(self) -> None:
+        """Check what options say against each other.
+
+        Raises:
+            ConfigInvalid: they can't be used together.
+        """
+        config = self.context.config
+        found = problems(config)
+        if found:
+            raise ConfigInvalid("\n".join(problem.message for problem in found))
+        for warning in warnings(config):
+            self.context.log.warning("%s", warning.message)
+
+    async def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
+        """One shard of the source per task. Asks nobody: the tasks find their tables themselves."""
+        count = 1 if one_task(self.context.config) else max(1, min(max_tasks, MOST_TASKS))
+        return [{rk.TASK_SHARD: shards.text(Shard(index, count))} for index in range(count)]
+
+    @classmethod
+    async def validate(cls, config: Config) -> list[ConfigProblem]:
+        """Options against each other, then the server: reachable, credentials, rights, settings of the binlog, tables.
+
+        What has no effect or only a risk is a warning.
+        """
+        found = problems(config)
+        noted = warnings(config)
+        if not found:
+            asked = await check_server(config)
+            found, noted = asked.errors, [*noted, *asked.warnings]
+        return [*found, *(replace(warning, warning=True) for warning in noted)]
+
+    @classmethod
+    def exactly_once_support(cls, config: Config) -> bool:
+        """True: positions are exact to the row, and full pulls go on after the last chunk."""
+        del config
+        return True
+
+    @classmethod
+    def can_define_transaction_boundaries(cls, config: Config) -> bool:
+        """True with one task: then a transaction of the source is one of Kafka."""
+        return one_task(config) or str(config.raw.get("tasks.max", "1")).strip() in ("", "1")
+
+    @classmethod
+    async def alter_offsets(cls, config: Config, offsets: Sequence[tuple[Position, Position | None]]) -> bool:
+        """Check positions, this connector's and Debezium's.
+
+        Raises:
+            ConfigInvalid: one that can't be resumed from; the message says why.
+        """
+        prefix = config[ek.PREFIX]
+        for partition, offset in offsets:
+            try:
+                _check_partition(prefix, partition)
+                if offset is not None and start.is_stream(prefix, partition) and not _has_own_form(partition):
+                    _check_place(offset)
+            except ValueError as error:
+                raise ConfigInvalid(f"The offset {offset} of partition {partition} can't be resumed from: {error}") from error
+        return True
+
+    # What REST asks.
+
+    @classmethod
+    def check_snapshot(cls, config: Config, request: Mapping[str, Any]) -> dict[str, Any]:
+        """See ``SourceConnector.check_snapshot``.
+
+        Raises:
+            ConfigInvalid: the request can't be carried out.
+        """
+        del config
+        return pull_views.check_request(request)
+
+    @classmethod
+    def snapshots(cls, config: Config, instructions: Sequence[Instruction],
+                  offsets: Sequence[tuple[Position, Position]]) -> list[dict[str, Any]]:
+        """See ``SourceConnector.snapshots``."""
+        return pull_views.snapshots(config[ek.PREFIX], instructions, offsets)
+
+    @classmethod
+    async def lag(cls, config: Config, offsets: Sequence[tuple[Position, Position]]) -> dict[str, Any]:
+        """See ``SourceConnector.lag``.
+
+        Raises:
+            Retriable: the source can't be asked now.
+            ConfigInvalid: it refuses the account.
+        """
+        return await lag.lag(config, offsets)
+
+    @classmethod
+    def tables(cls, config: Config, offsets: Sequence[tuple[Position, Position]]) -> list[dict[str, Any]]:
+        """See ``SourceConnector.tables``."""
+        return versions.tables(config[ek.PREFIX], offsets)
+
+
+def one_task(config: Config) -> bool:
+    """Whether one task has to read all changes: they must be in one order, or keys of events are not what tasks divide by."""
+    # A truncation is about the rows of all tasks.
+    ordered = bool(config[ek.TRANSACTIONS]) or "t" not in [str(each).strip() for each in config[ek.SKIPPED] or ()]
+    return bool(config[ek.KEY_COLUMNS]) or (ordered and str(config[ek.OUTPUT]).lower() == "debezium")
+
+
+def _has_own_form(partition: Position) -> bool:
+    """Whether the partition is one of the connector's other notes, not of a place in the stream."""
+    return bool(set(partition) - {start.SERVER, start.SHARD})
+
+
+def _check_partition(prefix: str, partition: Position) -> None:
+    server = partition.get(start.SERVER)
+    if server != prefix:
+        raise ValueError(f'a partition of this connector is {{"server": "{prefix}"}}, by its topic.prefix')
+    shard = partition.get(start.SHARD)
+    if shard is not None:
+        shards.parse(str(shard))
+
+
+def _check_place(offset: Position) -> None:
+    place = positions.from_offset(offset)
+    if positions.file_number(place.file) == 0:
+        raise ValueError(f"file must be the name of a binlog file such as mysql-bin.000042, not {place.file!r}")
+    if place.gtids:
+        try:
+            gtid.parse(MYSQL if ":" in place.gtids else MARIADB, place.gtids)
+        except ConfigInvalid as error:
+            raise ValueError(f"gtids: {error}") from error
+    for name in (start.LAYOUT, start.SOURCE_SERVER, start.TX_ROWS):
+        value = offset.get(name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+            raise ValueError(f"{name} must be a whole number, not {value!r}")

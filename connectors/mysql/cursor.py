@@ -1,0 +1,142 @@
+"""Where the stream is: file and position, the transaction that is open, and the offsets that say so."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from connectors.mysql import positions, start
+from connectors.mysql.model import Place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from connectors.api import Position
+    from connectors.mysql.gtid import GtidSet
+    from connectors.mysql.start import Done, Spot, Start
+
+#: Size of a binlog's magic number: where its first event begins.
+FIRST_POSITION: Final = 4
+
+
+class Cursor:
+    """Follows the events of one connection. Not thread-safe.
+
+    The place to restart from is where the open transaction begins, or else where the last one ended; ``events`` counts the
+    events since then that are done, and is what Debezium calls ``event``.
+
+    Attributes:
+        file: the binlog file.
+        pos: where the event after the last one begins.
+        restart_file, restart_pos: the place to restart from.
+        events: events after that which are done.
+        tx_rows: rows of the open transaction before the present event that this task has seen.
+        open: whether a transaction is open.
+        gtid: of the open transaction, or of the last one; "" for none.
+        executed: the GTIDs of all finished transactions, or None: the server has none.
+        ts_sec: time of the last event.
+        server_id: that wrote the last event.
+    """
+
+    def __init__(self, begun: Start, place: Place, server: int, executed: GtidSet | None) -> None:
+        self.file = self.restart_file = place.file
+        self.pos = self.restart_pos = place.pos
+        self.events = 0
+        self.tx_rows = 0
+        self.open = False
+        self.gtid = ""
+        self.executed = executed
+        self.ts_sec = place.ts_sec
+        self.server_id = place.server_id
+        #: Of the transaction that the task is to go on with: events done, rows done of the next one, all rows done, its GTID.
+        self._half_done: tuple[int, int, int, str] | None = None
+        self._executed_text = executed.text() if executed is not None else ""
+        self._constant: Position = {start.LAYOUT: begun.layout, start.ORIGIN: begun.origin or start.fresh(place),
+                                    start.SOURCE_SERVER: server}
+        self.set_done(begun.done)
+
+    def half_done(self, events: int, row: int, rows: int, gtid: str) -> None:
+        """A transaction that is still to come was done in part: offsets say so until ``caught_up``."""
+        self._half_done = (events, row, rows - row, gtid)
+
+    def caught_up(self) -> None:
+        """It has come."""
+        self._half_done = None
+
+    def set_done(self, done: Iterable[Done]) -> None:
+        """What former owners of rows have delivered beyond the place; part of every offset."""
+        text = start.done_text(done)
+        if text:
+            self._constant[start.DONE] = text
+        else:
+            self._constant.pop(start.DONE, None)
+
+    def begin(self, at: int, gtid: str) -> None:
+        """A transaction begins with the event at ``at``."""
+        self.open = True
+        self.restart_file, self.restart_pos = self.file, at
+        self.events = self.tx_rows = 0
+        self.gtid = gtid
+
+    def end(self) -> None:
+        """The transaction ended with the event before ``pos``."""
+        if self.executed is not None and self.gtid:
+            self.executed.add(self.gtid)
+            self._executed_text = ""
+        self.open = False
+        self.gtid = ""
+        self.settle()
+
+    def settle(self) -> None:
+        """Outside transactions everything before ``pos`` is done."""
+        self.restart_file, self.restart_pos = self.file, self.pos
+        self.events = self.tx_rows = 0
+
+    def rotate(self, file: str, pos: int) -> None:
+        """Go on at ``pos`` of ``file``."""
+        self.file, self.pos = file, pos
+        if not self.open:
+            self.settle()
+
+    def spot(self, row: int = 0) -> Spot:
+        """The comparable place of a row of the present event."""
+        return start.Spot(positions.file_number(self.restart_file), self.restart_pos, self.events, row)
+
+    def offset(self, events: int, row: int, tx_rows: int) -> Position:
+        """The offset that says: so many events, and rows of the next one, are done; a new mapping."""
+        found: Position = {"transaction_id": None, "ts_sec": self.ts_sec, "file": self.restart_file, "pos": self.restart_pos}
+        if self.executed is not None:
+            if not self._executed_text:
+                self._executed_text = self.executed.text()
+            found["gtids"] = self._executed_text
+        found["server_id"] = self.server_id
+        gtid = self.gtid
+        if not events and not row and self._half_done is not None:
+            events, row, tx_rows, gtid = self._half_done
+        if events or row or tx_rows:
+            found["event"] = events
+            found["row"] = row
+            found[start.TX_ROWS] = tx_rows
+            if gtid:
+                found[start.TX_GTID] = gtid
+        found.update(self._constant)
+        return found
+
+    def now(self) -> Position:
+        """The offset after the last event."""
+        return self.offset(self.events, 0, self.tx_rows) if self.open else self.offset(0, 0, 0)
+
+    def place(self) -> Place:
+        """The place up to which everything is done: where the open transaction begins, or ``pos``."""
+        if self.executed is not None and not self._executed_text:
+            self._executed_text = self.executed.text()
+        return Place(file=self.restart_file, pos=self.restart_pos, gtids=self._executed_text, server_id=self.server_id,
+                     ts_sec=self.ts_sec)
+
+    def seen_gtids(self) -> str:
+        """The GTIDs of all transactions of which anything was read."""
+        if self.executed is None:
+            return ""
+        if not self.open or not self.gtid:
+            return self.executed.text()
+        seen = self.executed.copy()
+        seen.add(self.gtid)
+        return seen.text()

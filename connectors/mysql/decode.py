@@ -1,0 +1,245 @@
+"""From rows events to rows: decoders compiled per structure of a table, with ``exec``."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from connectors.errors import Fatal, Skippable
+from connectors.mysql import type_codes as codes
+from connectors.mysql.decode_code import Code, Image, Writer
+from connectors.mysql.model import BLOCK
+from connectors.mysql.shards import shard_of_table, split_column
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+
+    from connectors.mysql.model import Column, ColumnPlan, Table
+    from connectors.mysql.types import ValueOptions
+
+    Rows = Callable[[bytes, int, int], list[Any]]
+
+#: Name of the generated source in traces.
+_FILE: Final = "<rows of {}>"
+_BITS: Final = (1 << 64) - 1
+_BLOCK_SHIFT: Final = BLOCK.bit_length() - 1
+
+
+class BadRow(Skippable):
+    """Rows of one event can't be decoded; the others can.
+
+    Attributes:
+        row: number of the first bad row in its event, from 0.
+        column: the column it fails at, "" if unknown.
+        reason: why.
+        raw: the bad row's bytes (of an update: both images).
+        rows: all rows of the event as the decoder gives them, with None for each bad image (for an update: both).
+        bad: number, column, reason and bytes of every bad row.
+    """
+
+    def __init__(self, table: str, bad: Sequence[tuple[int, str, str, bytes]], rows: list[Any]) -> None:
+        self.row, self.column, self.reason, self.raw = bad[0]
+        self.rows = rows
+        self.bad = tuple(bad)
+        more = f" ({len(bad) - 1} more rows of the event are bad too)" if len(bad) > 1 else ""
+        where = f"column {self.column}" if self.column else "a column"
+        super().__init__(f"row {self.row} of a rows event of {table}: {where} can't be decoded: {self.reason}{more}")
+
+
+def compile_rows(table: Table, plans: Sequence[ColumnPlan | None], options: ValueOptions, *, kind: str, present: bytes,
+                 present_after: bytes | None = None, owner: tuple[int, int] | None = None) -> Rows:
+    """The decoder of one kind of rows event of one structure. Takes about a millisecond for ten columns.
+
+    It takes the event, and where the rows begin and end in it, and gives a dict per row image: column name to the value after
+    the plan's transform, for the columns that have a plan and are in the image. For updates it gives the image before and the
+    image after in turn. Images that another shard owns are None (so that rows keep their numbers).
+
+    Args:
+        table: the structure.
+        plans: by column; None: it is stepped over.
+        options: how values look.
+        kind: ``write``, ``update``, ``delete``, or ``partial``: an update whose JSON columns may hold changes only.
+        present: bitmap of the columns in the image; of an update's image before.
+        present_after: bitmap of the columns in an update's image after; None: the same.
+        owner: index and count of the shard whose rows are wanted; None: all.
+
+    Returns:
+        The decoder. It raises BadRow for values that can't be decoded, and Fatal if the bytes are not rows of this structure.
+
+    Raises:
+        Fatal: a column can't be read.
+    """
+    pairs = kind in ("update", "partial")
+    column = split_column(table) if owner is not None else None
+    ends = _Ends(table, options, present, (present_after or present) if pairs else None, partial=kind == "partial")
+    if owner is not None and column is None and shard_of_table(table.name, owner[1]) != owner[0]:
+        return _nobodys(ends, 2 if pairs else 1)
+    owned = "" if owner is None or column is None else f"(({{}} & {_BITS}) >> {_BLOCK_SHIFT}) % {owner[1]} == {owner[0]}"
+    before = _image(table, plans, present, "b", column)
+    after = _image(table, plans, present_after or present, "a", column) if pairs else None
+
+    def made(errors: str) -> tuple[Code, Rows]:
+        code = Code()
+        chosen = msgspec.structs.replace(options, charset_errors=errors)
+        _loop(code, table, chosen, before, after, owned, partial=kind == "partial")
+        return code, _made(table, code)
+
+    # Valid text is decoded faster if nothing is said of invalid one; so the policy is compiled in when the first such is met.
+    code, fast = made("strict")
+    strict = options.charset_errors != "strict"
+
+    def rows(event: bytes, start: int, end: int) -> list[Any]:
+        nonlocal code, fast, strict
+        try:
+            return fast(event, start, end)
+        except Exception:  # noqa: BLE001 - found out below, row by row
+            if strict:
+                strict = False
+                code, fast = made(options.charset_errors)
+                return rows(event, start, end)
+            return _one_by_one(str(table.name), code, fast, ends, event, start, end, 2 if pairs else 1)
+
+    return rows
+
+
+def count_rows(table: Table, options: ValueOptions, *, kind: str, present: bytes,
+               present_after: bytes | None = None) -> Callable[[bytes, int, int], int]:
+    """A function that counts an event's rows (an update's pairs) without decoding them.
+
+    It raises Fatal if the bytes are not rows of this structure.
+    """
+    pairs = kind in ("update", "partial")
+    ends = _Ends(table, options, present, (present_after or present) if pairs else None, partial=kind == "partial")
+
+    def count(event: bytes, start: int, end: int) -> int:
+        return len(ends(event, start, end))
+
+    return count
+
+
+def _image(table: Table, plans: Sequence[ColumnPlan | None], present: bytes, prefix: str, owner: str | None) -> Image:
+    bits = int.from_bytes(present, "little")
+    places = [place for place in range(len(table.columns)) if bits >> place & 1]
+    columns = tuple(table.columns[place] for place in places)
+    names = [column.name for column in columns]
+    return Image(columns, tuple(plans[place] for place in places), prefix,
+                 names.index(owner) if owner is not None and owner in names else None)
+
+
+def _loop(code: Code, table: Table, options: ValueOptions, before: Image, after: Image | None, owned: str, *,
+          partial: bool) -> None:
+    """Write the function ``rows``."""
+    code.names["from_bytes"] = int.from_bytes
+    code.add(0, "def rows(event, p, end):")
+    code.add(1, "out = []")
+    code.add(1, "append = out.append")
+    code.add(1, "while p < end:")
+    json_columns = [column for column in table.columns if column.type == codes.JSON] if partial else []
+    keeps, parts = _partial(json_columns, before)
+    Writer(code, before, options, owned=owned, keeps=keeps).write(2)
+    code.add(2, "append(brow)")
+    if after is not None:
+        if partial:
+            size = (len(json_columns) + 7) // 8
+            code.add(2, "partial = 0")
+            code.add(2, "p += 1")
+            code.add(2, "if event[p - 1] & 1:")
+            code.add(3, f"partial = from_bytes(event[p:p + {size}], 'little')")
+            code.add(3, f"p += {size}")
+        Writer(code, after, options, owned=owned, parts=parts).write(2)
+        if owned and after.owner is None:
+            code.add(2, "if brow is None: arow = None")
+        code.add(2, "append(arow)")
+    code.add(1, "if p != end: raise ValueError(f'the rows end {p - end} bytes behind the event')")
+    code.add(1, "return out")
+
+
+def _partial(json_columns: Sequence[Column], before: Image) -> tuple[dict[str, str], dict[str, tuple[int, str]]]:
+    """Variables that keep JSON documents of the image before, and what the image after makes of them."""
+    shown = {column.name for column, plan in zip(before.columns, before.plans, strict=True) if plan is not None}
+    keeps = {column.name: f"kept{number}" for number, column in enumerate(json_columns) if column.name in shown}
+    return keeps, {column.name: (number, keeps.get(column.name, "None")) for number, column in enumerate(json_columns)}
+
+
+def _made(table: Table, code: Code) -> Rows:
+    """The function of the source."""
+    source = compile("\n".join(code.lines), _FILE.format(table.name), "exec")
+    exec(source, code.names)  # noqa: S102 - written above, from numbers and quoted names
+    made: Rows = code.names["rows"]
+    return made
+
+
+class _Ends:
+    """Finds where each row of an event begins and ends, without decoding any. Compiled when it is first needed."""
+
+    __slots__ = ("_code", "_make", "_name")
+
+    def __init__(self, table: Table, options: ValueOptions, present: bytes, present_after: bytes | None, *,
+                 partial: bool) -> None:
+        self._name = str(table.name)
+        self._code: Rows | None = None
+
+        def make() -> Rows:
+            code = Code()
+            nothing = [None] * len(table.columns)
+            before = _image(table, nothing, present, "b", None)
+            after = None if present_after is None else _image(table, nothing, present_after, "a", None)
+            _loop(code, table, options, before, after, "", partial=partial)
+            last = "append(brow)" if after is None else "append(arow)"
+            code.lines = [line.replace(last, "append(p)").replace("append(brow)", "pass") for line in code.lines]
+            return _made(table, code)
+
+        self._make = make
+
+    def __call__(self, event: bytes, start: int, end: int) -> list[tuple[int, int]]:
+        """Where each row begins and ends.
+
+        Raises:
+            Fatal: the bytes are not rows of the structure.
+        """
+        if self._code is None:
+            self._code = self._make()
+        try:
+            stops: list[int] = self._code(event, start, end)
+        except Exception as error:
+            raise Fatal(
+                f"a rows event of {self._name} does not have the structure that is known of the table ({error}): the position "
+                "lies before a change of the table that was not seen; have the server write binlog_row_metadata=FULL, or start "
+                "a new snapshot") from error
+        return list(zip([start, *stops], stops, strict=False))
+
+
+def _one_by_one(name: str, code: Code, fast: Rows, ends: _Ends, event: bytes, start: int, end: int, width: int) -> list[Any]:
+    """What ``fast`` can decode, each row by itself; BadRow with that if some can't be."""
+    rows: list[Any] = []
+    bad: list[tuple[int, str, str, bytes]] = []
+    for number, (first, last) in enumerate(ends(event, start, end)):
+        try:
+            rows += fast(event, first, last)
+        except Exception as error:  # noqa: BLE001 - whatever a conversion raises
+            reason = str(error) or type(error).__name__
+            bad.append((number, _column(code, error.__traceback__), reason, event[first:last]))
+            rows += [None] * width
+    if bad:
+        raise BadRow(name, bad, rows)
+    return rows
+
+
+def _column(code: Code, trace: TracebackType | None) -> str:
+    """The column that the generated function was at."""
+    found = ""
+    while trace is not None:
+        if trace.tb_frame.f_globals is code.names:
+            found = code.columns.get(trace.tb_lineno, "")
+        trace = trace.tb_next
+    return found
+
+
+def _nobodys(ends: _Ends, width: int) -> Rows:
+    """A decoder that owns nothing: None for every image."""
+
+    def rows(event: bytes, start: int, end: int) -> list[Any]:
+        return [None] * (width * len(ends(event, start, end)))
+
+    return rows

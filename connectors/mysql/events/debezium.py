@@ -1,0 +1,159 @@
+"""Records in Debezium's envelope, equal to those of its MySQL and MariaDB connectors."""
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Literal
+
+from connectors.api import Header, SourceRecord
+from connectors.mysql.events.debezium_code import Clock, compile_loops
+from connectors.mysql.events.envelope import schemas_of, source_block
+from connectors.mysql.events.headers import NEW_KEY, OLD_KEY
+from connectors.mysql.events.shaping import shaper
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from connectors.api import Position
+    from connectors.mysql.columns import Layout
+    from connectors.mysql.events.contract import EventSettings, Marker, Row
+    from connectors.mysql.events.transactions import Transactions
+    from connectors.mysql.model import Source
+
+
+class DebeziumEvents:
+    """Makes records of one structure of a table; see ``TableEvents``.
+
+    Where Debezium stops at a row of which the server has not logged all columns (``binlog_row_image`` is not FULL), the record
+    has an envelope with optional fields: a column of the row after an update that was not logged is taken from the row before,
+    and one that is in neither is null.
+    """
+
+    def __init__(self, layout: Layout, settings: EventSettings, partition: Position, transactions: Transactions | None = None,
+                 headers: tuple[Header, ...] = (), now_ns: Callable[[], int] | None = None) -> None:
+        """Compile it (about a millisecond).
+
+        Raises:
+            ConfigInvalid: the topic's name can't be made.
+        """
+        self.schemas = schemas_of(layout, settings)
+        self.topic = self.schemas.topic
+        self.left_out = 0
+        self._layout = layout
+        self._name = layout.table.name
+        self._settings = settings
+        self._partition = partition
+        self._transactions = transactions
+        self._headers = headers
+        self._now_ns = now_ns or time.time_ns
+        self._columns = sum(plan is not None for plan in layout.plans)
+        self._shape = shaper(layout)
+        self._loops = compile_loops(layout, self.schemas, settings, partition, headers, self._shape, self._odd)
+        self._all = {"c": self._loops.creates, "u": self._loops.updates, "d": self._loops.deletes}
+
+    def changes(self, op: Literal["c", "u", "d"], rows: Sequence[Row | None], source: Source, first_row: int, base: Position,
+                after: Position, out: list[SourceRecord]) -> None:
+        """See ``TableEvents.changes``.
+
+        Raises:
+            Skippable: a mask needs a field that the row doesn't have.
+        """
+        if op in self._settings.skipped:
+            # Of updates also those that change the key, as in Debezium.
+            owned = sum(row is not None for row in rows)
+            self.left_out += (owned + 1) // 2 if op == "u" else owned
+            return
+        start = len(out)
+        block = source_block(self._settings, source, self._name)
+        self.left_out += self._all[op](rows, first_row, block, base, self._clock(), out.append)
+        if len(out) == start:
+            return
+        end = first_row + (len(rows) // 2 if op == "u" else len(rows))
+        if out[-1].source_offset.get("row") == end:
+            out[-1].source_offset = after
+        if self._transactions is not None:
+            self._transactions.count(self._name, out, start)
+
+    def snapshot(self, rows: Iterable[Row], source: Source, marker: Marker, offset: Position, out: list[SourceRecord], *,
+                 first: Marker | None = None, last: Marker | None = None) -> None:
+        """See ``TableEvents.snapshot``."""
+        if "r" in self._settings.skipped:
+            self.left_out += sum(1 for _ in rows)
+            return
+        start = len(out)
+        block = source_block(self._settings, source, self._name, marker)
+        self._loops.reads(rows, block, offset, self._clock(), out.append)
+        if len(out) > start:
+            for record, other in ((out[start], first), (out[-1], last)):
+                if other is not None:
+                    record.value["source"]["snapshot"] = other
+
+    def truncate(self, source: Source, offset: Position, out: list[SourceRecord]) -> None:
+        """See ``TableEvents.truncate``."""
+        if "t" in self._settings.skipped:
+            self.left_out += 1
+            return
+        value = self._value("t", None, None, source_block(self._settings, source, self._name), self._clock())
+        # The key has no schema either: a truncation is about no key.
+        out.append(SourceRecord(self._partition, offset, self.topic, value, self.schemas.envelope, headers=self._headers))
+        if self._transactions is not None:
+            self._transactions.count(self._name, out, len(out) - 1)
+
+    def heartbeat(self, time_us: int, offset: Position, out: list[SourceRecord]) -> None:
+        """Nothing: Debezium has heartbeats of the whole source only (``connectors.mysql.events.heartbeats``)."""
+
+    def terminate(self, time_us: int, offset: Position, out: list[SourceRecord]) -> None:
+        """Nothing: a table's end shows in the schema changes."""
+
+    def _clock(self) -> Clock:
+        now = self._now_ns()
+        return now // 1_000_000, now // 1000, now
+
+    @staticmethod
+    def _value(op: str, before: Row | None, after: Row | None, block: dict[str, Any], clock: Clock) -> dict[str, Any]:
+        return {"before": before, "after": after, "source": block, "transaction": None, "op": op, "ts_ms": clock[0],
+                "ts_us": clock[1], "ts_ns": clock[2]}
+
+    def _odd(self, op: str, before: Row | None, after: Row | None, number: int, source: dict[str, Any], base: Position,
+             clock: Clock, append: Callable[[SourceRecord], None]) -> int:
+        """The records of a row that is another shard's in part, is not complete, or has got a new key."""
+        if before is None and after is None:
+            return 0
+        complete = all(row is None or len(row) == self._columns for row in (before, after))
+        if before is not None and after is not None and not complete:
+            after = {**before, **after}
+        old, new = self._key(before), self._key(after)
+        skipped = self._settings.skipped
+        if op == "u" and before is not None and after is not None and (old is None or old == new):
+            shown = (self._shaped(before), self._shaped(after))
+            if self._settings.skip_unchanged and shown[0] == shown[1]:
+                return 1
+            steps: list[tuple[str, Row | None, Row | None, Any, tuple[Header, ...]]] = [("u", *shown, new, ())]
+        else:
+            steps = []
+            if before is not None and "d" not in skipped:
+                header = (Header(NEW_KEY, new, self.schemas.key),) if new is not None else ()
+                steps.append(("d", self._shaped(before), None, old, header))
+                if self._settings.tombstones:
+                    steps.append(("", None, None, old, header))
+            if after is not None and "c" not in skipped:
+                header = (Header(OLD_KEY, old, self.schemas.key),) if old is not None else ()
+                steps.append(("c", None, self._shaped(after), new, header))
+        if not steps:
+            return 1
+        block, done, offset = {**source, "row": number}, {**base, "row": number}, {**base, "row": number + 1}
+        envelope = self.schemas.envelope if complete else self.schemas.partial
+        for index, (step, shown_before, shown_after, key, headers) in enumerate(steps, 1):
+            # The records of one row are of one place: Debezium gives them the same source.
+            value = self._value(step, shown_before, shown_after, block.copy(), clock) if step else None
+            append(SourceRecord(self._partition, offset if index == len(steps) else done, self.topic, value,
+                                envelope if step else None, key, self.schemas.key, None, headers + self._headers))
+        return 0
+
+    def _key(self, row: Row | None) -> dict[str, Any] | None:
+        """The key of a row; None if there is none, or the row doesn't have its columns."""
+        if row is None or any(field.column not in row for field in self._layout.key):
+            return None
+        return self._loops.key(row)
+
+    def _shaped(self, row: Row) -> Row:
+        return row if self._shape is None else self._shape(row)

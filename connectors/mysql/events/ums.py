@@ -1,0 +1,291 @@
+"""Rows as UMS messages (connectors/formats/ums.py).
+
+A message carries its schema, several hundred bytes, so it has many rows: those of a table between two batches of the task, up
+to a bound of rows and bytes. Its Kafka key is ``<protocol>.<namespace>``; the table's version is part of the namespace.
+
+``ums_id_`` is ``file number * 10^12 + position * 64 + n``. The position is where the row's event begins; n is 2r + 2 for row
+number r of the event and 2r + 1 for the row before it (``b``). The next event's numbers are larger, since n is kept below 64
+times the event's size; only in a compressed event, where more than 32 rows may come on a byte, the last rows can share a number
+(``ums_uid_`` tells them apart). A row of a full pull has n = 0 at the position where its read view was taken, so that every
+later change has a larger number. After a failover to another server the numbers go on with that server's files.
+
+``ums_op_``: ``i``, ``u``, ``d``, and ``b`` for the row before an update. A change of the key is a ``d`` of the old row and an
+``i`` of the new one. TRUNCATE has no form in UMS.
+
+A column of which the server has not logged the value is taken from the row before; one that is in neither image is null.
+"""
+from __future__ import annotations
+
+import hashlib
+import uuid
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from connectors.api import Position, SourceRecord
+from connectors.formats import ums
+from connectors.mysql.events.shaping import shaper
+from connectors.mysql.events.ums_values import value_text
+from connectors.mysql.positions import FILE_UNIT, file_number
+from connectors.mysql.topics import Topics
+from connectors.schema import STRING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from connectors.mysql.columns import Layout
+    from connectors.mysql.events.contract import EventSettings, Marker, Row
+    from connectors.mysql.model import Source
+
+Tuple = list["str | None"]
+
+#: Numbers for rows per byte of an event.
+_SLOTS: Final = 64
+
+
+class _Message(NamedTuple):
+    table: UmsEvents
+    tuples: list[Tuple]
+
+
+class UmsRows:
+    """The rows of a task's tables that are not messages yet; see ``Held``."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.bytes = 0
+        self.mixed = False
+        #: Messages and sizes of the rows since ``mark``; where they begin; how many rows there were before.
+        self._since: list[tuple[_Message, int]] = []
+        self._marked: Position = {}
+        self._before = 0
+        self._messages: list[_Message] = []
+        self._open: dict[UmsEvents, tuple[_Message, int]] = {}
+        self._start: Position = {}
+        self._end: Position = {}
+
+    def add(self, table: UmsEvents, tuples: list[Tuple], before: Position, after: Position) -> None:
+        """Take rows that lie between two offsets."""
+        if not self._messages:
+            self._start = before
+        self._end = after
+        message, size = self._open.get(table, (None, 0))
+        for each in tuples:
+            length = _size(each)
+            if message is None or not table.has_room(len(message.tuples), size, length):
+                message, size = _Message(table, []), 0
+                self._messages.append(message)
+            message.tuples.append(each)
+            self._since.append((message, length))
+            size += length
+            self.rows += 1
+            self.bytes += length
+        if message is not None:
+            self._open[table] = message, size
+
+    def mark(self) -> None:
+        """See ``Held.mark``."""
+        self._since.clear()
+        self._marked, self._before, self.mixed = self._end, self.rows, False
+
+    def take_back(self) -> None:
+        """See ``Held.take_back``."""
+        for message, length in reversed(self._since):
+            message.tuples.pop()
+            self.rows -= 1
+            self.bytes -= length
+        self._since.clear()
+        self._messages, self._open, self._end = [each for each in self._messages if each.tuples], {}, self._marked
+
+    def flush(self, out: list[SourceRecord]) -> None:
+        """See ``Held.flush``."""
+        if self._since and self._before:
+            self.mixed = True
+        self._since.clear()
+        self._before = 0
+        last = len(self._messages) - 1
+        for index, (table, tuples) in enumerate(self._messages):
+            out.append(table.message(ums.INCREMENT, tuples, self._end if index == last else self._start))
+        self._messages, self._open = [], {}
+        self.rows = self.bytes = 0
+
+
+class UmsEvents:
+    """Makes UMS messages of one structure of a table; see ``TableEvents``."""
+
+    def __init__(self, layout: Layout, version: int, settings: EventSettings, partition: Position,
+                 held: UmsRows | None = None) -> None:
+        """Compile it (about a millisecond).
+
+        Raises:
+            ConfigInvalid: the topic's name can't be made.
+        """
+        name = layout.table.name
+        topics = Topics(settings.topics)
+        options = settings.ums
+        self.topic = (topics.table(name) if options.topic_per == "table" else
+                      topics.database(name.database) if options.topic_per == "schema" else topics.everything())
+        self.namespace = ums.Namespace(settings.connector, options.instance or settings.topics.prefix, *name, str(version)).text
+        self.left_out = 0
+        self._partition = partition
+        self._held = held
+        self._options = options
+        self._skipped = settings.skipped
+        self._skip_unchanged = settings.skip_unchanged
+        self._columns = sum(plan is not None for plan in layout.plans)
+        self._key = [field.column for field in layout.key]
+        self._shape = shaper(layout)
+        masked = bool(settings.masks)
+        self._schema = ums.MASKED_MESSAGE if masked else ums.MESSAGE
+        self.fields: list[dict[str, Any]] = [{**each} for each in ums.SYSTEM_FIELDS]
+        names: dict[str, Any] = {}
+        parts = []
+        for index, field in enumerate(layout.values):
+            kind, text = value_text(field.schema)
+            self.fields.append({**ums.field(field.name, kind, nullable=field.schema.optional), "encoded": field.encoded})
+            names[f"T{index}"] = text
+            value = f"row.get({field.name!r})"
+            parts.append(value if text is None else f"None if (value := {value}) is None else T{index}(value)")
+        for each in self.fields:
+            each.setdefault("encoded", False)
+            if not masked:
+                del each["encoded"]
+        source = f"def texts(row, id_, time, op, uid):\n    return [{', '.join(['id_', 'time', 'op', 'uid', *parts])}]"
+        exec(compile(source, f"<UMS rows of {name}>", "exec"), names)  # noqa: S102 - names are quoted by repr
+        self._texts: Callable[[Row, str, str, str, str], Tuple] = names["texts"]
+
+    def changes(self, op: Literal["c", "u", "d"], rows: Sequence[Row | None], source: Source, first_row: int, base: Position,
+                after: Position, out: list[SourceRecord]) -> None:
+        """See ``TableEvents.changes``.
+
+        Raises:
+            Skippable: a mask needs a field that the row doesn't have.
+        """
+        if op in self._skipped:
+            owned = sum(row is not None for row in rows)
+            self.left_out += (owned + 1) // 2 if op == "u" else owned
+            return
+        pos = source.pos if source.at < 0 else source.at
+        file = file_number(source.file)
+        place = file * FILE_UNIT + min(pos * _SLOTS, FILE_UNIT - 1)
+        most = max(source.size, 1) * _SLOTS - 1
+        time, mark = ums.datetime_text(source.ts_us), f"{source.server_id}.{file}.{pos}."
+        made: list[tuple[int, list[Tuple]]] = []
+        pairs: Iterable[tuple[Row | None, Row | None]]
+        if op == "u":
+            images = iter(rows)
+            pairs = zip(images, images, strict=True)
+        else:
+            pairs = ((None, row) for row in rows) if op == "c" else ((row, None) for row in rows)
+        number = first_row
+        for old, new in pairs:
+            number += 1
+            tuples = []
+            for offset, what, row in self._steps(op, old, new):
+                count = 2 * number - offset
+                tuples.append(self._texts(row, str(place + min(count, most)), time, what, f"{mark}{count}"))
+            if tuples:
+                made.append((number, tuples))
+        if not made:
+            return
+        if self._held is not None:
+            begin = {**base, "row": first_row} if first_row else base
+            self._held.add(self, [each for _, tuples in made for each in tuples], begin, after)
+        else:
+            self._deliver(made, number, base, after, out)
+
+    def snapshot(self, rows: Iterable[Row], source: Source, marker: Marker, offset: Position, out: list[SourceRecord], *,
+                 first: Marker | None = None, last: Marker | None = None) -> None:
+        """See ``TableEvents.snapshot``; UMS has no markers."""
+        del marker, first, last
+        if "r" in self._skipped:
+            self.left_out += sum(1 for _ in rows)
+            return
+        file = file_number(source.file)
+        identity = str(file * FILE_UNIT + min(source.pos * _SLOTS, FILE_UNIT - 1))
+        time, mark = ums.datetime_text(source.ts_us), f"r.{source.server_id}.{file}.{source.pos}."
+        tuples: list[Tuple] = []
+        size = 0
+        for row in rows:
+            # The key makes the id unique, and a repetition gets the same one; rows without key can be equal.
+            uid = (hashlib.blake2b(repr([row.get(name) for name in self._key]).encode(), digest_size=12).hexdigest()
+                   if self._key else uuid.uuid4().hex)
+            made = self._texts(self._shaped(row), identity, time, ums.INSERT, mark + uid)
+            length = _size(made)
+            if tuples and not self.has_room(len(tuples), size, length):
+                out.append(self.message(ums.INITIAL, tuples, offset))
+                tuples, size = [], 0
+            tuples.append(made)
+            size += length
+        if tuples:
+            out.append(self.message(ums.INITIAL, tuples, offset))
+
+    def truncate(self, source: Source, offset: Position, out: list[SourceRecord]) -> None:
+        """Nothing: UMS has no form for it."""
+        del source, offset, out
+        self.left_out += 1
+
+    def heartbeat(self, time_us: int, offset: Position, out: list[SourceRecord]) -> None:
+        """See ``TableEvents.heartbeat``."""
+        out.append(self._signal(ums.INCREMENT_HEARTBEAT, time_us, offset))
+
+    def terminate(self, time_us: int, offset: Position, out: list[SourceRecord]) -> None:
+        """See ``TableEvents.terminate``."""
+        out.append(self._signal(ums.INCREMENT_TERMINATION, time_us, offset))
+
+    def has_room(self, rows: int, size: int, more: int) -> bool:
+        """Whether a message with so many rows and bytes takes one more row of ``more`` bytes."""
+        return rows < self._options.max_rows and (not rows or size + more <= self._options.max_bytes)
+
+    def message(self, protocol: str, tuples: list[Tuple], offset: Position) -> SourceRecord:
+        """A message with these rows."""
+        return SourceRecord(self._partition, offset, self.topic, ums.message(protocol, self.namespace, self.fields, tuples),
+                            self._schema, ums.kafka_key(protocol, self.namespace), STRING)
+
+    def _signal(self, protocol: str, time_us: int, offset: Position) -> SourceRecord:
+        value = ums.message(protocol, self.namespace, [self.fields[1]], [[ums.datetime_text(time_us)]])
+        return SourceRecord(self._partition, offset, self.topic, value, self._schema, ums.kafka_key(protocol, self.namespace),
+                            STRING)
+
+    def _deliver(self, made: list[tuple[int, list[Tuple]]], end: int, base: Position, after: Position,
+                 out: list[SourceRecord]) -> None:
+        """Messages with the rows of one event: each says how many rows of the event are done."""
+        tuples: list[Tuple] = []
+        size, done = 0, 0
+        for number, several in made:
+            length = sum(map(_size, several))
+            if tuples and not self.has_room(len(tuples) + len(several) - 1, size, length):
+                out.append(self.message(ums.INCREMENT, tuples, {**base, "row": done}))
+                tuples, size = [], 0
+            tuples += several
+            size += length
+            done = number
+        out.append(self.message(ums.INCREMENT, tuples, after if done == end else {**base, "row": done}))
+
+    def _steps(self, op: str, old: Row | None, new: Row | None) -> Sequence[tuple[int, str, Row]]:
+        """What a change gives: (1 for the row before it, 0 for the change; ``ums_op_``; row)."""
+        if old is not None and new is not None:
+            if len(new) != self._columns:
+                new = {**old, **new}
+            if all(name not in old or old[name] == new.get(name) for name in self._key):
+                before, after = self._shaped(old), self._shaped(new)
+                if self._skip_unchanged and before == after:
+                    self.left_out += 1
+                    return ()
+                change = (0, ums.UPDATE, after)
+                return ((1, ums.BEFORE, before), change) if self._options.before else (change,)
+        steps = []
+        if old is not None:
+            steps.append(("d", 1 if op == "u" else 0, ums.DELETE, old))
+        if new is not None:
+            steps.append(("c", 0, ums.INSERT, new))
+        kept = [(offset, what, self._shaped(row)) for step, offset, what, row in steps if step not in self._skipped]
+        if steps and not kept:
+            self.left_out += 1
+        return kept
+
+    def _shaped(self, row: Row) -> Row:
+        return row if self._shape is None else self._shape(row)
+
+
+def _size(texts: Tuple) -> int:
+    """Characters of a row's texts, and what JSON puts around each."""
+    return sum([len(text) + 3 if text is not None else 5 for text in texts])

@@ -1,0 +1,43 @@
+"""Spatial values as Debezium shows them: the well-known binary and the reference system. Pure."""
+from __future__ import annotations
+
+from struct import Struct
+from typing import Any, Final
+
+_POINT_SIZE: Final = 21
+_POINT: Final = 1
+_LITTLE: Final = Struct("<xIdd").unpack
+_BIG: Final = Struct(">xIdd").unpack
+#: An empty GEOMETRYCOLLECTION, Debezium's stand-in for a value that is missing where it must not.
+EMPTY: Final = bytes.fromhex("010700000000000000")
+
+
+def geometry(stored: bytes) -> dict[str, Any]:
+    """``io.debezium.data.geometry.Geometry`` from the server's form: 4 bytes of SRID (0: none), then WKB.
+
+    Raises:
+        ValueError: it is too short.
+    """
+    if len(stored) < 9:
+        raise ValueError(f"a spatial value of {len(stored)} bytes is none")
+    return {"wkb": stored[4:], "srid": int.from_bytes(stored[:4], "little") or None}
+
+
+def point(stored: bytes) -> dict[str, Any]:
+    """``io.debezium.data.geometry.Point``: with the coordinates beside the WKB.
+
+    Raises:
+        ValueError: it is no point of two dimensions.
+    """
+    wkb = stored[4:]
+    if len(wkb) != _POINT_SIZE:
+        raise ValueError(f"a POINT of {len(wkb)} bytes is none")
+    kind, x, y = (_LITTLE if wkb[0] else _BIG)(wkb)
+    if kind != _POINT:
+        raise ValueError(f"a column of type POINT holds a geometry of type {kind}")
+    return {"x": x, "y": y, "wkb": wkb, "srid": int.from_bytes(stored[:4], "little") or None}
+
+
+def missing(*, is_point: bool) -> dict[str, Any]:
+    """What stands for null where a column can't be null."""
+    return {"x": 0.0, "y": 0.0, "wkb": EMPTY, "srid": None} if is_point else {"wkb": EMPTY, "srid": None}

@@ -1,0 +1,314 @@
+"""Sets of executed transactions, by GTID, of MySQL and MariaDB.
+
+MariaDB's is one transaction per replication domain: the last one, with all before it in the domain. MySQL's are intervals of
+numbers per server (uuid) and tag. Not thread-safe; nothing blocks. A text that is no such set raises ``ConfigInvalid``.
+"""
+from __future__ import annotations
+
+import re
+import struct
+from abc import ABC, abstractmethod
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Final
+
+from connectors.errors import ConfigInvalid
+from connectors.mysql.model import MARIADB
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Self
+
+_UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.ASCII)
+_TAG: Final = re.compile(r"[a-z_][a-z0-9_]{0,31}", re.ASCII)
+_INTERVAL: Final = re.compile(r"([0-9]{1,19})(?:-([0-9]{1,19}))?", re.ASCII)
+_MARIADB: Final = re.compile(r"([0-9]{1,10})-([0-9]{1,10})-([0-9]{1,20})", re.ASCII)
+_U64: Final = struct.Struct("<Q")
+_PAIR: Final = struct.Struct("<QQ")
+
+#: Source of MySQL's transactions: the server's uuid and the tag, "" for none.
+_Source = tuple[str, str]
+
+
+class GtidSet(ABC):
+    """Transactions that were executed. Sets of different flavors can't be combined."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def text(self) -> str:
+        """As the server writes it; "" if empty."""
+
+    @abstractmethod
+    def add(self, gtid: str) -> None:
+        """Include one transaction."""
+
+    @abstractmethod
+    def contains(self, gtid: str) -> bool:
+        """Whether one transaction is included."""
+
+    @abstractmethod
+    def is_subset(self, other: Self) -> bool:
+        """Whether ``other`` includes everything that this includes."""
+
+    @abstractmethod
+    def union(self, other: Self) -> Self:
+        """A new set with all of both."""
+
+    @abstractmethod
+    def retain(self, keep: Callable[[str], bool]) -> Self:
+        """A new set of the sources that ``keep`` accepts: MySQL's uuid, MariaDB's ``domain-server``."""
+
+    @abstractmethod
+    def copy(self) -> Self:
+        """A set of its own with the same transactions."""
+
+    def __bool__(self) -> bool:
+        return bool(self.text())
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and isinstance(other, GtidSet) and self.text() == other.text()
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.text()!r})"
+
+
+def parse(flavor: str, text: str) -> GtidSet:
+    """The set that a server of this flavor writes so; line breaks and spaces do not count.
+
+    Raises:
+        ConfigInvalid: the text is no GTID set of the flavor.
+    """
+    return MariaDbGtids.parse(text) if flavor == MARIADB else MySqlGtids.parse(text)
+
+
+def reached(flavor: str, now: GtidSet | str, wanted: GtidSet | str) -> bool:
+    """Whether everything in ``wanted`` is in ``now``.
+
+    Raises:
+        ConfigInvalid: a text is no GTID set of the flavor.
+    """
+    done = parse(flavor, now) if isinstance(now, str) else now
+    return (parse(flavor, wanted) if isinstance(wanted, str) else wanted).is_subset(done)
+
+
+class MariaDbGtids(GtidSet):
+    """The last transaction of each domain."""
+
+    __slots__ = ("_last", "_text")
+
+    def __init__(self, last: dict[int, tuple[int, int]] | None = None) -> None:
+        self._last = last or {}
+        self._text: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> MariaDbGtids:
+        """See ``parse``; of several transactions of a domain (Debezium has one per server) the highest counts."""
+        last: dict[int, tuple[int, int]] = {}
+        for part in "".join(text.split()).split(","):
+            if part:
+                domain, server, sequence = _mariadb(part)
+                if domain not in last or last[domain][1] < sequence:
+                    last[domain] = (server, sequence)
+        return cls(last)
+
+    def text(self) -> str:
+        """See ``GtidSet``; in the order of the domains."""
+        if self._text is None:
+            self._text = ",".join(f"{domain}-{server}-{number}" for domain, (server, number) in sorted(self._last.items()))
+        return self._text
+
+    def add(self, gtid: str) -> None:
+        """See ``GtidSet``. It becomes its domain's last one, also if its number is lower than that of the one before."""
+        domain, server, sequence = _mariadb(gtid)
+        self._last[domain] = (server, sequence)
+        self._text = None
+
+    def contains(self, gtid: str) -> bool:
+        """See ``GtidSet``."""
+        domain, _, sequence = _mariadb(gtid)
+        found = self._last.get(domain)
+        return found is not None and found[1] >= sequence
+
+    def is_subset(self, other: MariaDbGtids) -> bool:
+        """See ``GtidSet``."""
+        return all(domain in other._last and other._last[domain][1] >= number for domain, (_, number) in self._last.items())
+
+    def union(self, other: MariaDbGtids) -> MariaDbGtids:
+        """See ``GtidSet``."""
+        last = dict(self._last)
+        for domain, entry in other._last.items():
+            if domain not in last or last[domain][1] < entry[1]:
+                last[domain] = entry
+        return MariaDbGtids(last)
+
+    def retain(self, keep: Callable[[str], bool]) -> MariaDbGtids:
+        """See ``GtidSet``."""
+        return MariaDbGtids({domain: entry for domain, entry in self._last.items() if keep(f"{domain}-{entry[0]}")})
+
+    def copy(self) -> MariaDbGtids:
+        """See ``GtidSet``."""
+        return MariaDbGtids(dict(self._last))
+
+
+def _mariadb(text: str) -> tuple[int, int, int]:
+    match = _MARIADB.fullmatch(text)
+    if match is None:
+        raise ConfigInvalid(f"{text!r} is no GTID of MariaDB: the form is DOMAIN-SERVER-NUMBER, such as 0-1-100")
+    return int(match[1]), int(match[2]), int(match[3])
+
+
+class MySqlGtids(GtidSet):
+    """Intervals of numbers per source; each ``[first, one after the last]``, in order and with gaps between."""
+
+    __slots__ = ("_intervals", "_texts")
+
+    def __init__(self, intervals: dict[_Source, list[list[int]]] | None = None) -> None:
+        self._intervals = intervals or {}
+        self._texts: dict[_Source, str] = {}
+
+    @classmethod
+    def parse(cls, text: str) -> MySqlGtids:
+        """See ``parse``: ``uuid:1-5:7,uuid:1:tag:3-4``."""
+        found = cls()
+        for part in "".join(text.split()).lower().split(","):
+            if not part:
+                continue
+            uuid, *items = part.split(":")
+            if not _UUID.fullmatch(uuid) or not items:
+                raise _no_mysql(part)
+            tag = ""
+            for item in items:
+                interval = _INTERVAL.fullmatch(item)
+                if interval is None:
+                    if not _TAG.fullmatch(item):
+                        raise _no_mysql(part)
+                    tag = item
+                    continue
+                first = int(interval[1])
+                last = int(interval[2] or first)
+                if not 0 < first <= last:
+                    raise _no_mysql(part)
+                found._include((uuid, tag), first, last + 1)
+        return found
+
+    @classmethod
+    def decode(cls, data: bytes) -> MySqlGtids:
+        """The set in the form of the wire: of a PREVIOUS_GTIDS event, without its header; see ``encoded``."""
+        found = cls()
+        try:
+            head, at = _U64.unpack_from(data)[0], 8
+            tagged = bool(head >> 56)
+            for _ in range(head >> 8 & (1 << 48) - 1 if tagged else head):
+                uuid, tag = data[at: at + 16].hex(), ""
+                at += 16
+                if tagged:
+                    length = data[at] >> 1
+                    tag = data[at + 1: at + 1 + length].decode("ascii")
+                    at += 1 + length
+                count = _U64.unpack_from(data, at)[0]
+                at += 8
+                source = (f"{uuid[:8]}-{uuid[8:12]}-{uuid[12:16]}-{uuid[16:20]}-{uuid[20:]}", tag)
+                for _ in range(count):
+                    found._include(source, *_PAIR.unpack_from(data, at))
+                    at += 16
+        except (IndexError, ValueError, struct.error) as error:
+            raise ConfigInvalid(f"a GTID set of {len(data)} bytes is cut or not of the known form: "
+                                f"{data[:64].hex()}") from error
+        return found
+
+    def encoded(self) -> bytes:
+        """The form of the wire, as COM_BINLOG_DUMP_GTID takes it: with tags only if there are some."""
+        sources = sorted(self._intervals.items())
+        tagged = any(tag for (_, tag), _ in sources)
+        parts = [_U64.pack(1 << 56 | len(sources) << 8 | 1 if tagged else len(sources))]
+        for (uuid, tag), intervals in sources:
+            parts.append(bytes.fromhex(uuid.replace("-", "")))
+            if tagged:
+                parts.append(bytes((len(tag) << 1,)) + tag.encode("ascii"))
+            parts.append(_U64.pack(len(intervals)))
+            parts.extend(_PAIR.pack(first, stop) for first, stop in intervals)
+        return b"".join(parts)
+
+    def text(self) -> str:
+        """See ``GtidSet``; in the order of uuid and tag, the same uuid written once."""
+        texts, before = self._texts, ""
+        parts: list[str] = []
+        for source in sorted(self._intervals):
+            part = texts.get(source)
+            if part is None:
+                part = texts[source] = _intervals_text(self._intervals[source])
+            uuid, tag = source
+            name = f":{tag}" if tag else ""
+            parts.append(f"{name}{part}" if uuid == before else f"{',' if parts else ''}{uuid}{name}{part}")
+            before = uuid
+        return "".join(parts)
+
+    def add(self, gtid: str) -> None:
+        """See ``GtidSet``."""
+        source, number = _mysql(gtid)
+        intervals = self._intervals.get(source)
+        if intervals and intervals[-1][1] == number:
+            intervals[-1][1] = number + 1
+            self._texts.pop(source, None)
+        else:
+            self._include(source, number, number + 1)
+
+    def _include(self, source: _Source, first: int, stop: int) -> None:
+        self._texts.pop(source, None)
+        intervals = self._intervals.setdefault(source, [])
+        at = bisect_left(intervals, first, key=lambda interval: interval[1])
+        end = at
+        while end < len(intervals) and intervals[end][0] <= stop:
+            first, stop = min(first, intervals[end][0]), max(stop, intervals[end][1])
+            end += 1
+        intervals[at:end] = [[first, stop]]
+
+    def contains(self, gtid: str) -> bool:
+        """See ``GtidSet``."""
+        source, number = _mysql(gtid)
+        return _covers(self._intervals.get(source, ()), number, number + 1)
+
+    def is_subset(self, other: MySqlGtids) -> bool:
+        """See ``GtidSet``."""
+        return all(_covers(other._intervals.get(source, ()), first, stop)
+                   for source, intervals in self._intervals.items() for first, stop in intervals)
+
+    def union(self, other: MySqlGtids) -> MySqlGtids:
+        """See ``GtidSet``."""
+        both = self.copy()
+        for source, intervals in other._intervals.items():
+            for first, stop in intervals:
+                both._include(source, first, stop)  # noqa: SLF001
+        return both
+
+    def retain(self, keep: Callable[[str], bool]) -> MySqlGtids:
+        """See ``GtidSet``."""
+        return MySqlGtids({source: [list(interval) for interval in intervals]
+                           for source, intervals in self._intervals.items() if keep(source[0])})
+
+    def copy(self) -> MySqlGtids:
+        """See ``GtidSet``."""
+        return self.retain(lambda _: True)
+
+
+def _covers(intervals: Iterable[Iterable[int]], first: int, stop: int) -> bool:
+    return any(begin <= first and stop <= end for begin, end in intervals)
+
+
+def _intervals_text(intervals: list[list[int]]) -> str:
+    return "".join(f":{first}" if stop == first + 1 else f":{first}-{stop - 1}" for first, stop in intervals)
+
+
+def _mysql(gtid: str) -> tuple[_Source, int]:
+    uuid, _, rest = gtid.partition(":")
+    tag, _, number = rest.rpartition(":")
+    if not number.isascii() or not number.isdigit() or not _UUID.fullmatch(uuid) or (tag and not _TAG.fullmatch(tag)):
+        raise _no_mysql(gtid)
+    return (uuid, tag), int(number)
+
+
+def _no_mysql(text: str) -> ConfigInvalid:
+    return ConfigInvalid(f"{text!r} is no GTID set of MySQL: the form is UUID:FIRST-LAST, such as "
+                         "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5:7, and UUID:TAG:FIRST-LAST with a tag")

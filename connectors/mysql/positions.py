@@ -1,0 +1,161 @@
+"""Places in a binlog: as offsets, as numbers, compared. Pure functions.
+
+An offset has the members and meanings of Debezium's. With them come members of other parts (transaction counters, states of
+incremental snapshots ...): they are no part of a place and are left alone.
+"""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.mysql.event_types import ARTIFICIAL, FORMAT_DESCRIPTION, ROTATE
+from connectors.mysql.gtid import parse
+from connectors.mysql.model import Place
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from connectors.api import Position
+    from connectors.mysql.binlog_events import Header
+
+FILE: Final = "file"
+POS: Final = "pos"
+GTIDS: Final = "gtids"
+EVENT: Final = "event"
+ROW: Final = "row"
+SERVER_ID: Final = "server_id"
+TS_SEC: Final = "ts_sec"
+TRANSACTION_ID: Final = "transaction_id"
+
+#: Where a file's first event begins.
+FIRST: Final = 4
+#: More than a binlog file can have bytes, so that file number and position make one number.
+FILE_UNIT: Final = 10**12
+_LOW: Final = (1 << 32) - 1
+
+
+def from_offset(offset: Mapping[str, Any]) -> Place:
+    """The place that an offset means; other members are ignored, numbers may be texts.
+
+    Raises:
+        ValueError: it has no file, or a member is not what it has to be.
+    """
+    file = offset.get(FILE)
+    if not isinstance(file, str) or not file:
+        raise ValueError(f"{FILE} must be the name of a binlog file, not {file!r}")
+    gtids = offset.get(GTIDS)
+    if not isinstance(gtids, str | None):
+        raise ValueError(f"{GTIDS} must be a text, not {gtids!r}")  # noqa: TRY004 - a wrong value for whoever wrote it
+    return Place(
+        file=file,
+        pos=max(_number(offset, POS), FIRST),
+        gtids="".join(gtids.split()) if gtids else "",
+        event=_number(offset, EVENT),
+        row=_number(offset, ROW),
+        server_id=_number(offset, SERVER_ID),
+        ts_sec=_number(offset, TS_SEC),
+    )
+
+
+def _number(offset: Mapping[str, Any], name: str) -> int:
+    value = offset.get(name)
+    if value is None:
+        return 0
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError(f"{name} must be a whole number, not {value!r}")  # noqa: TRY004 - see above
+    try:
+        number = int(value)
+    except ValueError:
+        raise ValueError(f"{name} must be a whole number, not {value!r}") from None
+    if number < 0:
+        raise ValueError(f"{name} must not be negative, it is {number}")
+    return number
+
+
+def to_offset(place: Place) -> Position:
+    """The offset of a place; members without a value are left out as Debezium does."""
+    offset: Position = {TRANSACTION_ID: None}
+    if place.ts_sec:
+        offset[TS_SEC] = place.ts_sec
+    offset[FILE] = place.file
+    offset[POS] = place.pos
+    if place.gtids:
+        offset[GTIDS] = place.gtids
+    if place.row:
+        offset[ROW] = place.row
+    if place.server_id:
+        offset[SERVER_ID] = place.server_id
+    if place.event:
+        offset[EVENT] = place.event
+    return offset
+
+
+def file_number(file: str) -> int:
+    """The number at the end of a binlog file's name; 0 if it has none."""
+    digits = file.rpartition(".")[2]
+    return int(digits) if digits.isascii() and digits.isdigit() else 0
+
+
+def order(place: Place) -> tuple[int, int, int, int]:
+    """What to compare places of one server by."""
+    return file_number(place.file), place.pos, place.event, place.row
+
+
+def spot(file: str, pos: int) -> int:
+    """File and position as one number that grows along the binlog of one server."""
+    return file_number(file) * FILE_UNIT + pos
+
+
+def ums_id(file: str, pos: int, row: int) -> int:
+    """The number of a row: larger for every later row of the server's binlog.
+
+    ``pos`` is where the row's event begins, ``row`` its number in the event. Every row takes a byte or more of the event, so
+    that the number stays below the next event's.
+    """
+    return file_number(file) * FILE_UNIT + pos + row
+
+
+def widened(low: int, near: int) -> int:
+    """The position behind an event, from the 32 bits of its header; ``near`` is where the event begins."""
+    whole = (near & ~_LOW) | low
+    return whole if whole >= near else whole + _LOW + 1
+
+
+def span(header: Header, at: int) -> tuple[int, int]:
+    """Where an event begins and ends in its file, if the one before ended at ``at``.
+
+    An event that the server made for the connection has no extent: both are the place that it tells, or ``at``. Newer MariaDB
+    writes no positions into the events inside a transaction: theirs follow from the sizes, and are too low by the texts of
+    statements before them where those aren't sent (see ``annotate`` of ``BinlogClient``); the transaction's end is exact again.
+    """
+    if header.ts == 0 or header.flags & ARTIFICIAL or header.type == FORMAT_DESCRIPTION:
+        if header.next_pos == 0 or header.type == ROTATE:
+            return at, at
+        end = widened(header.next_pos, at)
+        return (end - header.size, end) if header.type == FORMAT_DESCRIPTION else (end, end)
+    if header.next_pos == 0:
+        return at, at + header.size
+    # The low bits of the beginning are taken, not those of the end: an event may be long.
+    begin = widened((header.next_pos - header.size) & _LOW, at)
+    return begin, begin + header.size
+
+
+def reached(now: Place, place: Place, flavor: str, *, by_gtid: bool) -> bool:
+    """Whether everything before ``place`` is done at ``now``.
+
+    By GTID if asked for and both have some (the places may then be of different servers), else by file and position.
+    """
+    if by_gtid and now.gtids and place.gtids:
+        return parse(flavor, place.gtids).is_subset(parse(flavor, now.gtids))
+    return (file_number(now.file), now.pos) >= (file_number(place.file), place.pos)
+
+
+def bytes_behind(place: Place, logs: Sequence[tuple[str, int]]) -> int | None:
+    """Bytes of the server's files behind ``place``; None if it is in none of them (purged, or of another server).
+
+    ``logs`` as ``connection.binary_logs`` gives them.
+    """
+    names = [name for name, _ in logs]
+    if place.file not in names:
+        return None
+    at = names.index(place.file)
+    return max(logs[at][1] - place.pos, 0) + sum(size for _, size in logs[at + 1:])

@@ -1,0 +1,266 @@
+"""Full pulls as a run uses them: who asks for what, what is saved of it, and the records of their rows."""
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from connectors import schema as connect
+from connectors.api import BadRecord, SourceRecord
+from connectors.mysql import filters, positions, shards, signals, start
+from connectors.mysql.begin import INITIAL
+from connectors.mysql.model import MARIADB, Place, Source
+from connectors.mysql.snapshot.model import RowDecoder, SnapshotRequest
+from connectors.mysql.snapshot.puller import Puller
+from connectors.mysql.text_rows import compile_text, select_list
+from connectors.schema import struct
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from connectors.api import Instruction, Position, TaskMetrics
+    from connectors.mysql.config_stream import StreamSettings
+    from connectors.mysql.cursor import Cursor
+    from connectors.mysql.events.contract import Marker
+    from connectors.mysql.model import Shard, Table, TableName
+    from connectors.mysql.snapshot.model import Chunk, SnapshotSettings
+    from connectors.mysql.source import Server
+    from connectors.mysql.tables import Tables, TableState
+
+_STATE: Final = "state"
+_PROGRESS: Final = "progress"
+_REQUEST: Final = "request"
+_OVER: Final = frozenset({"completed", "cancelled", "failed"})
+_NAMES: Final = {"done": "completed"}
+_FIELDS: Final = ("table", "state", "rows_total", "rows_done", "rows_per_s", "percent", "eta_s", "error")
+_KEY: Final = struct("io.millrace.mysql.Progress.Key", {"snapshot": connect.STRING, "table": connect.STRING})
+_VALUE: Final = struct("io.millrace.mysql.Progress", {
+    "snapshot": connect.STRING, "table": connect.STRING, "shard": connect.STRING, "state": connect.STRING,
+    "rows_total": connect.OPTIONAL_INT64, "rows_done": connect.INT64, "rows_per_s": connect.OPTIONAL_FLOAT64,
+    "percent": connect.OPTIONAL_FLOAT64, "eta_s": connect.OPTIONAL_FLOAT64, "error": connect.OPTIONAL_STRING,
+    "ts_ms": connect.INT64})
+
+
+class Pulls:
+    """The full pulls of one run of a task.
+
+    Attributes:
+        puller: reads the tables.
+    """
+
+    def __init__(self, *, settings: StreamSettings, options: SnapshotSettings, shard: Shard,
+                 connect_to: Callable[[], Awaitable[Any]], server: Server, tables: Tables, wanted: Callable[[TableName], bool],
+                 offsets: Sequence[tuple[Position, Position]], initial: bool, cursor: Cursor, flavor: str, by_gtid: bool,
+                 metrics: TaskMetrics, log: logging.LoggerAdapter[logging.Logger]) -> None:
+        self._settings = settings
+        self._shard = shard
+        self._server = server
+        self._tables = tables
+        self._wanted = wanted
+        self._cursor = cursor
+        self._flavor = flavor
+        self._by_gtid = by_gtid
+        self._log = log
+        self._saved: dict[str, Position] = {}
+        again = initial and settings.plan.pull == "always"
+        for partition, offset in offsets:
+            request = partition.get(start.SNAPSHOT)
+            if request is not None and partition == start.snapshot_partition(settings.prefix, request, shard) \
+                    and not (again and request == INITIAL):
+                self._saved[request] = offset
+        self._requests: dict[str, SnapshotRequest] = {}
+        if initial and self._saved.get(INITIAL, {}).get(_STATE) not in _OVER:
+            self._requests[INITIAL] = SnapshotRequest(
+                id=INITIAL, tables=list(settings.snapshot_tables) or [".*"], conditions=dict(settings.overrides.conditions),
+                selects=dict(settings.overrides.selects), origin="initial", created_ms=int(time.time() * 1000))
+        for request, offset in self._saved.items():
+            # Asked for by a signal in the past, which does not come again.
+            if offset.get(_STATE) not in _OVER and _REQUEST in offset:
+                self._requests[request] = msgspec.json.decode(offset[_REQUEST], type=SnapshotRequest)
+        #: Requests of signals that are to be saved.
+        self._unsaved: list[tuple[Position, Position | None]] = []
+        self._states: dict[TableName, tuple[Table, TableState]] = {}
+        self.puller = Puller(options, connect=connect_to, tables=self._find, decoder=self._decoder, shard=shard,
+                             saved={name: offset[_PROGRESS] for name, offset in self._saved.items() if _PROGRESS in offset},
+                             seen=self._seen, metrics=metrics, log=log)
+
+    async def start(self) -> None:
+        """Begin to read. For the first pull its tables are found before: what the stream gives of those without a key counts.
+
+        Raises:
+            Retriable: the server is away.
+            ConfigInvalid: it refuses the account.
+        """
+        if INITIAL in self._requests:
+            await self.puller.resolve()
+        self.puller.start()
+
+    async def resolve(self) -> None:
+        """Find out which tables the first full pull has, before the stream gives any of their changes."""
+        if INITIAL in self._requests:
+            await self.puller.resolve()
+
+    async def close(self) -> None:
+        """Stop reading."""
+        await self.puller.close()
+
+    # Who asks.
+
+    def first_offsets(self) -> tuple[tuple[Position, Position], ...]:
+        """What is to be saved before anything else: that the first full pull has begun."""
+        if INITIAL not in self._requests or INITIAL in self._saved:
+            return ()
+        return ((self._partition(INITIAL), {_STATE: "running"}),)
+
+    def instruct(self, instructions: Sequence[Instruction]) -> None:
+        """The operator's complete list of requests, over what the connector and signals have begun."""
+        seen = set()
+        for each in instructions:
+            name = each["id"]
+            seen.add(name)
+            if each.get("origin", "rest") == "rest":
+                if self._saved.get(name, {}).get(_STATE) not in _OVER:
+                    self._requests[name] = msgspec.convert(dict(each), SnapshotRequest, strict=False)
+            elif name in self._requests:
+                self._requests[name] = msgspec.structs.replace(self._requests[name], state=each["state"])
+        listed = seen | {name for name, each in self._requests.items() if each.origin != "rest"}
+        for name in {name for name, each in self._requests.items() if each.origin == "rest"} | self._saved.keys():
+            if name not in listed and name != INITIAL and _REQUEST not in self._saved.get(name, {}):
+                # Deleted by the operator: nothing of it is kept.
+                self._requests.pop(name, None)
+                if self._saved.pop(name, None) is not None:
+                    self._unsaved.append((self._partition(name), None))
+        self.puller.set_requests(list(self._requests.values()))
+
+    def signal(self, found: signals.Signal) -> signals.Outcome:
+        """Carry out an order of a signal channel.
+
+        Raises:
+            Skippable: it is no order; the message says why.
+        """
+        own = [each for each in self._requests.values() if each.origin == "signal"]
+        outcome = signals.apply(found, own, int(time.time() * 1000))
+        for each in outcome.requests if outcome.changed else ():
+            known = self._saved.get(each.id, {})
+            if known.get(_STATE) in _OVER:
+                continue  # met again after a restart
+            self._requests[each.id] = each
+            self._saved[each.id] = {_STATE: "waiting", **known, _REQUEST: msgspec.json.encode(each).decode()}
+            self._unsaved.append((self._partition(each.id), self._saved[each.id]))
+        self.puller.set_requests(list(self._requests.values()))
+        return outcome
+
+    @property
+    def finished(self) -> bool:
+        """Whether all that was asked for is done."""
+        return all(_NAMES.get(each[_STATE], each[_STATE]) in _OVER for each in self.puller.progress()
+                   if each["id"] in self._requests)
+
+    # What comes of it.
+
+    def ready(self) -> Chunk | None:
+        """The next chunk that may be sent now."""
+        return self.puller.ready(self.reached)
+
+    def emit(self, chunk: Chunk, offset: Position, out: list[SourceRecord]) -> None:
+        """Append the records of a chunk's rows."""
+        state = self._state(chunk.table)
+        rows = chunk.take(len(chunk) or 1)
+        source = Source(ts_ms=chunk.read_ms, ts_us=chunk.read_ms * 1000, server_id=0, file=chunk.low.file, pos=chunk.low.pos)
+        if chunk.origin != "initial":
+            state.events.snapshot(rows, source, "incremental", offset, out)
+            return
+        first: Marker | None = ("first" if chunk.first_of_request else "first_in_data_collection" if chunk.first_of_table
+                                else None)
+        last: Marker | None = "last" if chunk.last_of_request else "last_in_data_collection" if chunk.last_of_table else None
+        state.events.snapshot(rows, source, "true", offset, out, first=first, last=last)
+
+    def bad(self, chunk: Chunk, partition: Position, offset: Position) -> tuple[BadRecord, ...]:
+        """The chunk's rows that can't be decoded."""
+        topic = self._state(chunk.table).events.topic if chunk.bad else None
+        return tuple(BadRecord(partition, offset, error, raw, topic) for error, raw in chunk.bad)
+
+    def done(self, chunk: Chunk) -> tuple[tuple[Position, Position], ...]:
+        """The chunk's records are on their way: what is to be saved with the last of them."""
+        return self._offsets(self.puller.done(chunk))
+
+    def changes(self) -> tuple[tuple[Position, Position | None], ...]:
+        """What else is to be saved."""
+        unsaved, self._unsaved = self._unsaved, []
+        return (*unsaved, *self._offsets(self.puller.changes()))
+
+    def progress(self) -> list[dict[str, Any]]:
+        """How far each full pull of this task is."""
+        return self.puller.progress()
+
+    def records(self) -> list[SourceRecord]:
+        """How far every table is, for the progress topic."""
+        found = []
+        now_ms = int(time.time() * 1000)
+        for request in self.puller.progress():
+            for table in request["tables"]:
+                name = request["id"]
+                value = {"snapshot": name, "shard": shards.text(self._shard), "ts_ms": now_ms, **{
+                    field: table.get(field) for field in _FIELDS}}
+                found.append(SourceRecord(self._partition(name), dict(self._saved.get(name, {_STATE: "running"})),
+                                          self._settings.progress_topic, value, _VALUE,
+                                          {"snapshot": name, "table": table["table"]}, _KEY))
+        return found
+
+    async def wait_for(self, reading: asyncio.Task[Any], limit_s: float) -> None:
+        """Until events were read, or a chunk may be ready, or so many seconds have passed."""
+        waiting = asyncio.ensure_future(self.puller.wait())
+        try:
+            await asyncio.wait({reading, waiting}, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+
+    def _offsets(self, texts: Mapping[str, str]) -> tuple[tuple[Position, Position], ...]:
+        states = {each["id"]: _NAMES.get(each[_STATE], each[_STATE]) for each in self.puller.progress()}
+        found = []
+        for name, text in texts.items():
+            request = self._requests.get(name)
+            offset: Position = {_STATE: states.get(name, "completed"), _PROGRESS: text}
+            if request is not None and request.origin == "signal":
+                offset[_REQUEST] = msgspec.json.encode(request).decode()
+            self._saved[name] = offset
+            found.append((self._partition(name), offset))
+        return tuple(found)
+
+    def _partition(self, request: str) -> Position:
+        return start.snapshot_partition(self._settings.prefix, request, self._shard)
+
+    # What the puller asks.
+
+    async def _find(self, expressions: list[str]) -> Sequence[Table]:
+        expected = filters.patterns(",".join(expressions))
+        names = await self._server.names(lambda name: self._wanted(name) and filters.matches(expected, str(name)))
+        definitions = await self._server.definitions(names)
+        return [definitions[name] for name in names if name in definitions]
+
+    def _state(self, table: Table) -> TableState:
+        known = self._states.get(table.name)
+        if known is not None and known[0] == table:
+            return known[1]
+        state = self._tables.state(table, None)
+        self._states[table.name] = (table, state)
+        return state
+
+    def _decoder(self, table: Table) -> RowDecoder:
+        state = self._state(table)
+        plans = state.layout.plans
+        shown = {plan.column.name for plan in plans if plan is not None}
+        return RowDecoder(select_list(table, plans), compile_text(table, plans, self._tables.options),
+                          table.key if set(table.key) <= shown else (), len(shown))
+
+    def _seen(self) -> Place:
+        cursor = self._cursor
+        gtids = cursor.seen_gtids() if self._by_gtid or self._flavor != MARIADB else ""
+        return Place(file=cursor.file, pos=cursor.pos, gtids=gtids)
+
+    def reached(self, place: Place) -> bool:
+        """Whether the stream has come to a place; of a replica's only the GTIDs count."""
+        return positions.reached(self._cursor.place(), place, self._flavor, by_gtid=not place.file)

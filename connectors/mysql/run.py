@@ -1,0 +1,482 @@
+"""One run of a task: connect, find the place, and go on from there until something fails."""
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from connectors.api import Batch
+from connectors.errors import Fatal, MillraceError, Retriable, Skippable
+from connectors.mysql import connection, events, gtid, lag, metrics, positions, shards, signals, start
+from connectors.mysql.begin import INITIAL, Beginning, begin
+from connectors.mysql.binlog import BinlogClient, PurgedError
+from connectors.mysql.config import (
+    connection_settings,
+    event_settings,
+    gtid_source,
+    heartbeat_settings,
+    replica_settings,
+    snapshot_settings,
+    stream_settings,
+    value_options,
+)
+from connectors.mysql.cursor import Cursor
+from connectors.mysql.events.headers import context_headers
+from connectors.mysql.events.heartbeats import Heartbeats
+from connectors.mysql.events.schema_changes import SchemaChanges
+from connectors.mysql.events.transactions import Transactions
+from connectors.mysql.filters import TableFilter
+from connectors.mysql.heartbeat import HeartbeatWriter, parse
+from connectors.mysql.latency import Latency, TableLags
+from connectors.mysql.positions import file_number
+from connectors.mysql.pulls import Pulls
+from connectors.mysql.signals import KafkaSignals, Signal, parse_row
+from connectors.mysql.source import Server
+from connectors.mysql.stream import Counters, Stream
+from connectors.mysql.tables import Tables
+from connectors.mysql.versions import VersionBook
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterator, Sequence
+
+    from connectors.api import Instruction, Position, SourceRecord, TaskContext
+    from connectors.mysql.connection import ServerInfo
+    from connectors.mysql.model import Source
+    from connectors.mysql.snapshot.model import Chunk
+    from connectors.mysql.statements import Statement
+    from connectors.mysql.tables import TableState
+
+#: How often numbers are reported, and positions of quiet times saved.
+_REPORT_S: Final = 1.0
+#: What is received at once: about 10 ms of work.
+_READ_BYTES: Final = 1 << 18
+#: How often latency and progress are told.
+_LAG_S: Final = 5.0
+#: How often the server is asked for its binlogs.
+_WATCH_S: Final = 10.0
+#: Pause before the signal topic is tried again.
+_SIGNAL_RETRY_S: Final = 5.0
+
+
+class Run:
+    """What belongs to one connection to the source. ``batches`` may be called once."""
+
+    def __init__(self, context: TaskContext, newer: Sequence[tuple[Position, Position]] = ()) -> None:
+        """Does not block; ``newer`` are offsets that count instead of the saved ones."""
+        self._context = context
+        self._offsets = [(partition, offset) for partition, offset in context.offsets.items()
+                         if all(partition != each for each, _ in newer)] + list(newer)
+        self._log = context.log
+        config = context.config
+        self._settings = stream_settings(config)
+        self._connection = connection_settings(config)
+        self._server = Server(self._connection)
+        self._client: BinlogClient | None = None
+        self._heartbeat_settings = heartbeat_settings(config)
+        self.latency = Latency(self._heartbeat_settings.late_s)
+        self._lags = TableLags()
+        self._writer: HeartbeatWriter | None = None
+        self._pulls: Pulls | None = None
+        self._instructions: Sequence[Instruction] = ()
+        self._counters = Counters()
+        self._partition = start.partition(self._settings.prefix, self._settings.shard)
+        self._statements: list[tuple[Statement, Source]] = []
+        self._reported = self._told = 0.0
+        self._lag: Position = {}
+        self._saved: Position = {}
+        #: What is committed: (file number, position).
+        self._durable = (0, 0)
+        self._atomic = context.transaction_boundary == "connector"
+        #: Where a signal wants the stream to go on: the run ends then.
+        self.moved_to: signals.Position | None = None
+        self._channel: asyncio.Task[None] | None = None
+        self._watch: asyncio.Task[None] | None = None
+        #: Bytes of the binlog that were not read when that was last asked; None: unknown.
+        self._behind: int | None = None
+
+    def instruct(self, instructions: Sequence[Instruction]) -> None:
+        """The operator's standing requests, complete. Does not block."""
+        self._instructions = instructions
+        if self._pulls is not None:
+            self._pulls.instruct(instructions)
+
+    def committed(self, offsets: Sequence[tuple[Position, Position]]) -> None:
+        """Positions have become durable."""
+        for partition, offset in offsets:
+            if partition == self._partition and offset.get("file"):
+                self._durable = (file_number(offset["file"]), offset["pos"])
+        self.latency.acknowledged(lambda mark: mark <= self._durable)
+
+    async def close(self) -> None:
+        """Release everything; may be repeated."""
+        if self._channel is not None:
+            self._channel.cancel()
+            await asyncio.gather(self._channel, return_exceptions=True)
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.gather(self._watch, return_exceptions=True)
+        for part in (self._writer, self._pulls, self._client, self._server):
+            if part is not None:
+                await part.close()
+        metrics.stopped(self._context.metrics)
+
+    # The beginning.
+
+    async def batches(self) -> AsyncGenerator[Batch, None]:
+        """See ``SourceTask.batches``."""
+        info = await self._server.info()
+        await self._server.stay(info.address)
+        try:
+            begun = await begin(self._settings, self._offsets, self._server, info)
+            client = await self._open(info, begun)
+        except PurgedError as error:
+            if not self._settings.plan.on_purged:
+                raise
+            self._log.warning("%s; the tables are read again (snapshot.mode=when_needed)", error)
+            self._offsets = [(partition, offset) for partition, offset in self._offsets if not (
+                start.is_stream(self._settings.prefix, partition) or partition.get(start.SNAPSHOT) == INITIAL)]
+            begun = await begin(self._settings, self._offsets, self._server, info)
+            client = await self._open(info, begun)
+        stream, cursor = self._prepare(info, begun, client)
+        pulls = self._pulls = self._make_pulls(info, begun, cursor)
+        pulls.instruct(self._instructions)
+        await pulls.start()
+        self._start_heartbeats()
+        self._watch = asyncio.create_task(self._watch_binlog(cursor))
+        settings = self._settings
+        if "kafka" in settings.channels and settings.signal_brokers:
+            group = f"{settings.signal_group}-{settings.prefix}-{shards.text(settings.shard).replace('/', '-of-')}"
+            self._channel = asyncio.create_task(self._kafka_signals(KafkaSignals(
+                settings.signal_brokers, settings.signal_topic, group, settings.prefix)))
+        yield Batch([], offsets=((self._partition, cursor.now()), *pulls.first_offsets()))
+        async for batch in self._stream(client, stream, cursor, pulls):
+            yield batch
+
+    async def _open(self, info: ServerInfo, begun: Beginning) -> BinlogClient:
+        # A position counts at the server that was asked for it; behind GTIDs any of the servers goes on.
+        wanted = self._connection if begun.by_gtid else msgspec.structs.replace(self._connection, host=info.address)
+        client = self._client = BinlogClient(wanted, begun.place, use_gtid=begun.by_gtid, log=self._log,
+                                             annotate=self._settings.query, read_bytes=_READ_BYTES)
+        found = await client.start()
+        if found.flavor != info.flavor:
+            raise Fatal(f"{found.address} is {found.flavor}, the server that answered questions is {info.flavor}: "
+                        "database.hostname must name copies of one server")
+        # Positions and definitions are those of this server from now on; with another one a new run begins.
+        self._connection = msgspec.structs.replace(self._connection, host=str(client.address))
+        await self._server.stay(str(client.address))
+        return client
+
+    def _prepare(self, info: ServerInfo, begun: Beginning, client: BinlogClient) -> tuple[Stream, Cursor]:
+        context, settings = self._context, self._settings
+        config = context.config
+        reached = client.info or info
+        same = not client.by_gtid or (begun.same_server and reached.server_id == info.server_id)
+        executed = gtid.parse(info.flavor, begun.place.gtids) if begun.place.gtids or info.mariadb else None
+        cursor = Cursor(begun.start, begun.place, reached.server_id, executed)
+        self._event_settings = event_settings(config, info.flavor)
+        self._options = value_options(config, info.flavor)
+        self._filter = TableFilter(self._event_settings)
+        self._transactions = Transactions(self._event_settings, self._partition) if self._event_settings.transactions else None
+        if self._transactions is not None:
+            self._transactions.load(dict(self._context.offsets.get(self._partition) or {}))
+        self._held = events.holder(self._event_settings)
+        self._headers = context_headers(self._event_settings, context.task, str(uuid.uuid4()))
+        first = settings.shard.index == 0
+        self._schema_changes = (SchemaChanges(self._event_settings, self._partition, self._headers)
+                                if self._event_settings.schema_changes and first else None)
+        self._heartbeats = Heartbeats(self._event_settings, self._partition)
+        self._versions = VersionBook(settings.prefix, settings.version_topic, self._offsets,
+                                     owner=lambda _name: first)
+        special = {}
+        if settings.signal_table is not None:
+            special[settings.signal_table] = "signal"
+        if settings.heartbeat_table is not None:
+            special[settings.heartbeat_table] = "heartbeat"
+        self._tables = Tables(
+            table_filter=self._filter, special=special, settings=self._event_settings, options=self._options,
+            shard=settings.shard, partition=self._partition, versions=self._versions, transactions=self._transactions,
+            held=self._held, headers=self._headers, log=self._log, definitions=self._server.definitions,
+            lenient=settings.inconsistent != "fail")
+        stream = Stream(
+            cursor=cursor, tables=self._tables, begun=begun.start, place=begun.place, same_server=same,
+            partition=self._partition, counters=self._counters, log=self._log, on_rows=self._special_rows,
+            on_statement=self._statement, transactions=self._transactions, lags=self._lags,
+            wants_gtid=gtid_source(settings) if settings.gtid_filter else None, queries=settings.query,
+            keep_going=settings.failures != "fail", held=self._held, apart=self._atomic or settings.rollback_rows > 0)
+        return stream, cursor
+
+    def _make_pulls(self, info: ServerInfo, begun: Beginning, cursor: Cursor) -> Pulls:
+        replica = replica_settings(self._context.config)
+        settings = replica or self._connection
+        return Pulls(
+            settings=self._settings, options=snapshot_settings(self._context.config), shard=self._settings.shard,
+            connect_to=lambda: connection.connect(settings), server=self._server, tables=self._tables,
+            wanted=self._filter.matches, offsets=self._offsets, initial=begun.initial, cursor=cursor, flavor=info.flavor,
+            by_gtid=replica is not None, metrics=self._context.metrics, log=self._log)
+
+    def _start_heartbeats(self) -> None:
+        if self._heartbeat_settings.enabled and self._settings.shard.index == 0:
+            self._writer = HeartbeatWriter(lambda: connection.connect(self._connection), self._heartbeat_settings, self._log,
+                                           self.latency)
+            self._writer.start()
+
+    # The stream.
+
+    async def _stream(self, client: BinlogClient, stream: Stream, cursor: Cursor, pulls: Pulls) -> AsyncGenerator[Batch, None]:
+        settings = self._settings
+        stream.attach(pulls.puller, pulls.reached)
+        most, held = settings.max_batch, self._held
+        beat = time.monotonic()
+        reading: asyncio.Task[None] | None = None
+        try:
+            while True:
+                raws = client.take()
+                if not raws:
+                    reading = reading or asyncio.ensure_future(client.wait())
+                    await pulls.wait_for(reading, settings.poll_s)
+                    if reading.done():
+                        reading.result()
+                        reading = None
+                    raws = client.take()
+                else:
+                    await asyncio.sleep(0)  # a long stretch that nobody wants holds up no one
+                for raw in raws:
+                    await stream.feed(raw)
+                    waiting = len(stream.out) if held is None else len(stream.out) + held.rows
+                    if waiting >= most and (batch := self._full(stream, cursor)) is not None:
+                        yield batch
+                    if self._statements:
+                        self._schema_records(stream, cursor)
+                    if not cursor.open and pulls.puller.watched:
+                        # Also in the middle of a read: a busy stream may never end one between two transactions.
+                        for batch in self._chunks(stream, cursor, pulls):
+                            yield batch
+                if not client.pending and (batch := self._flushed(stream, cursor)) is not None:
+                    yield batch
+                if not cursor.open:
+                    for batch in self._chunks(stream, cursor, pulls):
+                        yield batch
+                    if (changes := pulls.changes()):
+                        yield Batch([], offsets=changes, transaction=self._mark())
+                idle = not cursor.open and not self._pending(stream)
+                if self.moved_to is not None and idle:
+                    yield self._alone(self._elsewhere(cursor, self.moved_to))
+                    return
+                now = time.monotonic()
+                if settings.heartbeat_s and now - beat >= settings.heartbeat_s and idle:
+                    beat = now
+                    offset = cursor.now()
+                    yield self._alone(offset, self._heartbeats.record(offset))
+                if now - self._reported >= _REPORT_S:
+                    self._reported = now
+                    self._report(client, cursor, pulls)
+                    if (batch := self._quiet(stream, cursor)) is not None:
+                        yield batch
+                    if idle and now - self._told >= _LAG_S:
+                        self._told = now
+                        if (told := self._lag_offset()) is not None:
+                            yield Batch([], offsets=(told,), transaction=self._mark())
+                        if settings.progress_topic and (records := pulls.records()):
+                            yield Batch(records, transaction=self._mark())
+                    if not settings.plan.stream and pulls.finished and idle:
+                        self._log.info("the full pull is done, and snapshot.mode asks for nothing more")
+                        return
+        finally:
+            if reading is not None:
+                reading.cancel()
+
+    def _alone(self, offset: Position, *records: SourceRecord) -> Batch:
+        """A batch between transactions."""
+        self._saved = offset
+        return Batch(list(records), offsets=((self._partition, offset),), transaction=self._mark())
+
+    @staticmethod
+    def _elsewhere(cursor: Cursor, to: signals.Position) -> Position:
+        """The offset of the place that a signal names."""
+        offset = {name: value for name, value in cursor.now().items() if name not in {"file", "pos", "gtids", start.DONE}}
+        if to.gtids:
+            # The file means nothing then: by GTIDs the server finds the place itself.
+            return {**offset, "file": cursor.file, "pos": cursor.pos, "gtids": to.gtids, start.SOURCE_SERVER: 0}
+        return {**offset, "file": to.file, "pos": to.pos}
+
+    def _mark(self) -> Any:
+        return "commit" if self._atomic else ""
+
+    def _pending(self, stream: Stream) -> bool:
+        return bool(stream.out or stream.bad or (self._held is not None and self._held.rows))
+
+    def _full(self, stream: Stream, cursor: Cursor) -> Batch | None:
+        """A batch while the events of one read still come."""
+        if self._held is not None:
+            self._held.flush(stream.out)
+            if not cursor.open:
+                stream.settled = len(stream.out)
+        hold = max(self._settings.rollback_rows, self._settings.max_batch if self._atomic else 0)
+        if cursor.open and hold and stream.settled:
+            # Only what belongs to finished transactions.
+            return self._batch(stream, stream.settled, cursor.offset(0, 0, 0))
+        # A message has many rows: messages don't wait for one another.
+        if cursor.open and len(stream.out) < (max(hold, self._settings.max_batch) if self._held is None else hold):
+            return None
+        return self._batch(stream, len(stream.out), None if cursor.open else cursor.now())
+
+    def _flushed(self, stream: Stream, cursor: Cursor) -> Batch | None:
+        """A batch of what is there, when nothing more comes at once."""
+        if self._held is not None:
+            self._held.flush(stream.out)
+            if not cursor.open:
+                stream.settled = len(stream.out)
+        if not stream.out and not stream.bad:
+            return None
+        if cursor.open and (self._atomic or self._settings.rollback_rows > len(stream.out)):
+            return self._batch(stream, stream.settled, cursor.offset(0, 0, 0)) if stream.settled else None
+        return self._batch(stream, len(stream.out), None if cursor.open else cursor.now())
+
+    def _batch(self, stream: Stream, count: int, offset: Position | None) -> Batch:
+        settled = offset is not None
+        records, bad = stream.take(count)
+        offsets: list[tuple[Position, Position | None]] = []
+        if offset is not None and offset != self._saved:
+            self._saved = offset
+            offsets.append((self._partition, offset))
+        records, offsets = self._with_versions(records, offsets)
+        self.latency.yielded()
+        return Batch(records, bad, tuple(offsets), "commit" if self._atomic and settled else "")
+
+    def _with_versions(self, records: list[SourceRecord], offsets: list[tuple[Position, Position | None]],
+                       ) -> tuple[list[SourceRecord], list[tuple[Position, Position | None]]]:
+        versions, books = self._versions.take()
+        if versions or books:
+            return [*versions, *records], [*offsets, *books]
+        return records, offsets
+
+    def _quiet(self, stream: Stream, cursor: Cursor) -> Batch | None:
+        """The place, when only events that nobody wants went by."""
+        if self._pending(stream) or cursor.open:
+            return None
+        offset = cursor.now()
+        records, offsets = self._with_versions([], [])
+        if not records and not offsets and all(offset.get(name) == self._saved.get(name) for name in ("file", "pos", "gtids")):
+            return None
+        self._saved = offset
+        self.latency.yielded()
+        return Batch(records, offsets=((self._partition, offset), *offsets), transaction=self._mark())
+
+    def _lag_offset(self) -> tuple[Position, Position] | None:
+        """What REST tells of latency, if it has changed."""
+        offset = lag.lag_offset(self.latency, self._lags)
+        if {**offset, "ts_ms": 0} == {**self._lag, "ts_ms": 0}:
+            return None
+        self._lag = offset
+        return lag.lag_partition(self._settings.prefix, self._settings.shard), offset
+
+    # What is not rows of tables.
+
+    def _special_rows(self, state: TableState, op: str, rows: list[Any], at: str) -> None:
+        if state.kind == "heartbeat":
+            for row in rows[1::2] if op == "u" else rows if op == "c" else ():
+                found = parse(row)
+                if found.source == self._settings.prefix:
+                    file, _, pos = at.rpartition(":")
+                    self.latency.read(found.sent_us, (file_number(file), int(pos)))
+        elif op == "c":
+            for row in rows:
+                try:
+                    signal = parse_row(row, at)
+                    if signal is not None:
+                        self._obey(signal)
+                except Skippable as error:
+                    self._log.warning("a signal is ignored: %s", error)
+
+    def _obey(self, signal: Signal) -> None:
+        if self._pulls is None:
+            return
+        outcome = self._pulls.signal(signal)
+        if outcome.message:
+            self._log.info("%s", outcome.message.replace("{}", str(self._saved)))
+        self.moved_to = outcome.position or self.moved_to
+
+    async def _kafka_signals(self, channel: KafkaSignals) -> None:
+        """Obey the signal topic; where it can't be read, try again."""
+        while True:
+            try:
+                await channel.start()
+                while True:
+                    for signal in await channel.read():
+                        try:
+                            self._obey(signal)
+                        except Skippable as error:
+                            self._log.warning("a signal is ignored: %s", error)
+                    await channel.commit()
+            except Retriable as error:
+                self._log.warning("%s; trying again", error)
+                await asyncio.sleep(_SIGNAL_RETRY_S)
+            finally:
+                await channel.close()
+
+    async def _statement(self, statement: Statement, source: Source) -> None:
+        if statement.changes_structure or statement.kind == "truncate":
+            captured = [name for name in statement.tables if self._filter.matches(name)]
+            if captured and (statement.kind == "truncate" or self._schema_changes is not None):
+                await self._tables.read(captured)
+            if self._pulls is not None:
+                for name in statement.tables or (None,):
+                    self._pulls.puller.altered(name)
+            self._statements.append((statement, source))
+
+    def _schema_records(self, stream: Stream, cursor: Cursor) -> None:
+        waiting, self._statements = self._statements, []
+        for statement, source in waiting:
+            source.thread = None  # as Debezium: only rows tell their connection
+            for name in statement.tables if statement.kind == "truncate" else ():
+                state = self._tables.of(name)
+                if state is not None and state.owned:
+                    state.events.truncate(source, cursor.now(), stream.out)
+            if self._schema_changes is None or statement.kind == "truncate" or not self._about_captured(statement):
+                continue
+            if self._held is not None:
+                self._held.flush(stream.out)
+            stream.out.append(self._schema_changes.record(source, statement.database, statement.text,
+                                                          self._tables.changes(statement), cursor.now(),
+                                                          table="" if statement.kind == "index" else None))
+        if not cursor.open:
+            stream.settled = len(stream.out)
+
+    def _about_captured(self, statement: Statement) -> bool:
+        if statement.tables:
+            return any(self._filter.matches(name) for name in statement.tables)
+        return self._filter.database(statement.database)
+
+    # Full pulls.
+
+    def _chunks(self, stream: Stream, cursor: Cursor, pulls: Pulls) -> Iterator[Batch]:
+        """Batches of the chunks whose place the stream has reached, after what the stream has given before."""
+        while (chunk := pulls.ready()) is not None:
+            if (batch := self._flushed(stream, cursor)) is not None:
+                yield batch
+            yield self._pulled(chunk, cursor, pulls)
+
+    def _pulled(self, chunk: Chunk, cursor: Cursor, pulls: Pulls) -> Batch:
+        records: list[SourceRecord] = []
+        pulls.emit(chunk, cursor.now(), records)
+        offsets = pulls.done(chunk)
+        taken, more = self._with_versions(records, list(offsets))
+        return Batch(taken, pulls.bad(chunk, self._partition, cursor.now()), tuple(more), self._mark())
+
+    # Numbers.
+
+    async def _watch_binlog(self, cursor: Cursor) -> None:
+        """Ask now and then how much of the binlog there is."""
+        while True:
+            try:
+                self._behind = positions.bytes_behind(cursor.place(), await self._server.logs())
+            except MillraceError as error:
+                self._log.debug("the server does not tell its binlogs: %s", error)
+            await asyncio.sleep(_WATCH_S)
+
+    def _report(self, client: BinlogClient, cursor: Cursor, pulls: Pulls) -> None:
+        metrics.report(self._context.metrics, counters=self._counters, cursor=cursor, client=client,
+                       latency=self.latency.numbers(), pulls=pulls.progress(), behind_bytes=self._behind)

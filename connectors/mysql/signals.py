@@ -1,0 +1,351 @@
+"""Orders to a running connector, as Debezium has them: a row in the signal table, or a record in the signal topic.
+
+``parse_row`` and ``parse_message`` read one, ``apply`` says what follows from it: pure functions. ``KafkaSignals`` reads the
+topic.
+"""
+from __future__ import annotations
+
+import logging
+import re
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from zlib import crc32
+
+import msgspec
+
+from connectors.errors import ConfigInvalid, Retriable, Skippable
+from connectors.java_regex import compile_java
+from connectors.mysql import gtid
+from connectors.mysql.config_keys_rules import is_binlog_file, is_condition
+from connectors.mysql.snapshot.model import SnapshotRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from aiokafka import AIOKafkaConsumer
+
+EXECUTE: Final = "execute-snapshot"
+STOP: Final = "stop-snapshot"
+PAUSE: Final = "pause-snapshot"
+RESUME: Final = "resume-snapshot"
+LOG: Final = "log"
+SET_POSITION: Final = "set-binlog-position"
+TYPES: Final = (EXECUTE, STOP, PAUSE, RESUME, LOG, SET_POSITION)
+#: Written by Debezium itself around a chunk of an incremental snapshot; a table may still hold them.
+WINDOWS: Final = frozenset({"snapshot-window-open", "snapshot-window-close"})
+
+_log = logging.getLogger(__name__)
+_ODD: Final = re.compile(r"[^A-Za-z0-9_-]+")
+_MOST_ID: Final = 64
+
+
+class Signal(NamedTuple):
+    """One order.
+
+    Attributes:
+        id: as its author wrote it; need not be unique.
+        type: one of ``TYPES``, or something unknown.
+        data: its object; empty if there is none.
+        at: where it came from (a place in the binlog, an offset in the topic): the same when it is met again after a restart.
+    """
+
+    id: str
+    type: str
+    data: dict[str, Any]
+    at: str
+
+
+class Position(NamedTuple):
+    """Where ``set-binlog-position`` wants the stream to go on: a file and a position, or a GTID set."""
+
+    file: str = ""
+    pos: int = 0
+    gtids: str = ""
+
+
+class Outcome(NamedTuple):
+    """What follows from an order.
+
+    Attributes:
+        requests: the complete list of requests from signals, changed or not.
+        changed: whether it is another list than before.
+        message: what to log; ``{}`` in it stands for the present offset, as in Debezium.
+        position: where the stream is to go on, or None.
+    """
+
+    requests: tuple[SnapshotRequest, ...]
+    changed: bool
+    message: str
+    position: Position | None = None
+
+
+def parse_row(row: Mapping[str, Any] | None, at: str) -> Signal | None:
+    """The order that a new row of the signal table is; None for one of Debezium's own marks.
+
+    Args:
+        row: field name -> value; what counts is the order of the three columns, not their names.
+        at: where the row was met.
+
+    Raises:
+        Skippable: it is no order; the message says why.
+    """
+    values = list((row or {}).values())
+    if len(values) != 3:
+        raise Skippable(f"the signal at {at} has {len(values)} columns ({', '.join(row or ())}); the signal table needs three: "
+                        "id, type and data, such as (id VARCHAR(64) PRIMARY KEY, type VARCHAR(32) NOT NULL, data TEXT)")
+    name, kind, data = values
+    if not isinstance(name, str) or not isinstance(kind, str) or not isinstance(data, str | None):
+        raise Skippable(f"the signal at {at} must have texts in its three columns id, type and data; it has {values!r}")
+    if kind in WINDOWS:
+        return None
+    return Signal(name, kind.strip(), _object(data, at), at)
+
+
+def parse_message(key: bytes | None, value: bytes | None, prefix: str, at: str) -> Signal | None:
+    """The order in a record of the signal topic; None if it is not for this connector (its key is another ``topic.prefix``).
+
+    Raises:
+        Skippable: it is no order; the message says why.
+    """
+    if (key or b"").decode("utf-8", "replace") != prefix or not value:
+        return None
+    found = _object(value, at)
+    kind, data = found.get("type"), found.get("data")
+    if not isinstance(kind, str):
+        raise Skippable(f'the signal at {at} has no "type"; the form is {{"type": "{EXECUTE}", "data": {{...}}}}')
+    if isinstance(data, str):
+        data = _object(data, at)
+    if data is not None and not isinstance(data, dict):
+        raise Skippable(f'"data" of the signal at {at} must be an object, it is {data!r}')
+    return Signal(str(found.get("id") or at), kind.strip(), data or {}, at)
+
+
+def _object(text: str | bytes | None, at: str) -> dict[str, Any]:
+    if not text or not text.strip():
+        return {}
+    try:
+        found = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Skippable(f"the signal at {at} is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise Skippable(f"the signal at {at} must be a JSON object, it is {found!r}")
+    return found
+
+
+def apply(signal: Signal, requests: Sequence[SnapshotRequest], now_ms: int) -> Outcome:
+    """What follows from an order.
+
+    Args:
+        signal: the order.
+        requests: those that earlier signals have made.
+        now_ms: time of the order, milliseconds since 1970.
+
+    Raises:
+        Skippable: it can't be carried out; the message says why.
+    """
+    before = tuple(requests)
+    if signal.type == EXECUTE:
+        made = _execute(signal, now_ms)
+        if any(each.id == made.id for each in before):
+            return Outcome(before, changed=False, message=f"signal {signal.id} was taken before")
+        note = "; a blocking one is done beside the stream too" if _kind(signal) == "blocking" else ""
+        return Outcome((*before, made), changed=True,
+                       message=f"signal {signal.id}: full pull {made.id} of {', '.join(made.tables)}{note}")
+    if signal.type == STOP:
+        names = _names(signal, required=False)
+        after = tuple(_stopped(each, names) for each in before)
+        return Outcome(after, after != before, f"signal {signal.id}: full pulls of {', '.join(names) or 'all tables'} end")
+    if signal.type in (PAUSE, RESUME):
+        old, new = ("running", "paused") if signal.type == PAUSE else ("paused", "running")
+        after = tuple(msgspec.structs.replace(each, state=new) if each.state == old else each for each in before)
+        return Outcome(after, after != before, f"signal {signal.id}: full pulls are {new} now")
+    if signal.type == LOG:
+        message = signal.data.get("message")
+        if not isinstance(message, str) or not message:
+            raise Skippable(f'signal {signal.id} of type {LOG} needs {{"message": "..."}}')
+        return Outcome(before, changed=False, message=message)
+    if signal.type == SET_POSITION:
+        where = _position(signal)
+        return Outcome(before, changed=False, position=where, message=f"signal {signal.id}: the stream goes on at "
+                                                                      f"{where.gtids or f'{where.file}:{where.pos}'}")
+    raise Skippable(f"signal {signal.id} has the unknown type {signal.type!r}; types are {', '.join(TYPES)}")
+
+
+def request_id(signal: Signal) -> str:
+    """The id of the request that an order makes: the same for the same order, another one for a later one with the same id."""
+    clean = _ODD.sub("-", signal.id).strip("-")[:_MOST_ID] or "signal"
+    return f"{clean}-{crc32(signal.at.encode()):08x}"
+
+
+def _execute(signal: Signal, now_ms: int) -> SnapshotRequest:
+    tables = _names(signal, required=True)
+    kind = _kind(signal)
+    if kind not in ("incremental", "blocking"):
+        raise Skippable(f"signal {signal.id}: there is no type {kind!r} of snapshots; types are INCREMENTAL and BLOCKING")
+    conditions: dict[str, str] = {}
+    for each in signal.data.get("additional-conditions") or ():
+        table, condition = (each.get("data-collection"), each.get("filter")) if isinstance(each, dict) else (None, None)
+        if not isinstance(table, str) or not isinstance(condition, str):
+            raise Skippable(f'signal {signal.id}: each of "additional-conditions" must be {{"data-collection": '
+                            f'"database.table", "filter": "..."}}, not {each!r}')
+        if _where(condition):
+            conditions[table.strip()] = _checked(signal, _where(condition))
+    old = signal.data.get("additional-condition")
+    if isinstance(old, str) and _where(old):
+        conditions = {**dict.fromkeys(tables, _checked(signal, _where(old))), **conditions}
+    surrogate = signal.data.get("surrogate-key")
+    return SnapshotRequest(id=request_id(signal), tables=tables, conditions=conditions,
+                           surrogate_key=surrogate.strip() if isinstance(surrogate, str) else "", origin="signal",
+                           created_ms=now_ms)
+
+
+def _checked(signal: Signal, condition: str) -> str:
+    if not is_condition(condition):
+        raise Skippable(f"signal {signal.id}: {condition!r} must be one SQL condition, without comments and semicolons")
+    return condition
+
+
+def _where(condition: str) -> str:
+    """A condition without the WHERE that some write before it."""
+    return re.sub(r"\s*where\s+", "", condition, count=1, flags=re.IGNORECASE).strip() if re.match(
+        r"\s*where\s", condition, re.IGNORECASE) else condition.strip()
+
+
+def _kind(signal: Signal) -> str:
+    return str(signal.data.get("type") or "incremental").strip().lower()
+
+
+def _names(signal: Signal, *, required: bool) -> list[str]:
+    given = signal.data.get("data-collections")
+    if given is not None and (not isinstance(given, list) or not all(isinstance(each, str) for each in given)):
+        raise Skippable(f'signal {signal.id}: "data-collections" must be a list of texts, not {given!r}')
+    found = [each.strip() for each in given or () if each.strip()]
+    if required and not found:
+        raise Skippable(f'signal {signal.id} of type {signal.type} needs {{"data-collections": ["database.table", ...]}}')
+    for each in found:
+        try:
+            compile_java(each)
+        except ConfigInvalid as error:
+            raise Skippable(f"signal {signal.id}: {each!r} in data-collections: {error}") from None
+    return found
+
+
+def _stopped(request: SnapshotRequest, names: Sequence[str]) -> SnapshotRequest:
+    """The request without these tables; cancelled if none is left."""
+    if request.state == "cancelled":
+        return request
+    left = [each for each in request.tables if each not in names]
+    if not names or not left:
+        return msgspec.structs.replace(request, state="cancelled")
+    # An expression may stand for tables of which some are to be left out.
+    unwanted = "".join(f"(?!(?:{name})$)" for name in names if name not in request.tables)
+    return msgspec.structs.replace(request, tables=[unwanted + each for each in left])
+
+
+def _position(signal: Signal) -> Position:
+    file, pos, gtids = (signal.data.get(name) for name in ("binlog_filename", "binlog_position", "gtid_set"))
+    place = file not in (None, "") or pos is not None
+    if place == bool(gtids):
+        raise Skippable(f"signal {signal.id} of type {SET_POSITION} needs either binlog_filename and binlog_position, or "
+                        "gtid_set")
+    if gtids:
+        text = "".join(str(gtids).split())
+        flavor = "mysql" if ":" in text else "mariadb"
+        try:
+            gtid.parse(flavor, text)
+        except (ValueError, ConfigInvalid) as error:
+            raise Skippable(f"signal {signal.id}: {gtids!r} is no GTID set: {error}") from None
+        return Position(gtids=text)
+    if not isinstance(file, str) or not is_binlog_file(file) or not isinstance(pos, int) or isinstance(pos, bool) or pos < 0:
+        raise Skippable(f"signal {signal.id}: binlog_filename must be the name of a binlog file (mysql-bin.000042) and "
+                        f"binlog_position a number from 0, not {file!r} and {pos!r}")
+    return Position(file=file, pos=max(4, pos))
+
+
+class KafkaSignals:
+    """Reads the signal topic's first partition; its place is kept as the consumer group's.
+
+    Call ``read`` now and then, and ``commit`` once the orders have been carried out. At least once: an order may come again
+    after a crash, with the same ``at``.
+
+    Args:
+        brokers: addresses of the cluster.
+        topic: the signal topic.
+        group: the consumer group that keeps the place; tasks of one connector need one each.
+        prefix: ``topic.prefix``: the key of orders for this connector.
+    """
+
+    def __init__(self, brokers: str, topic: str, group: str, prefix: str) -> None:
+        self._brokers = brokers
+        self._topic = topic
+        self._group = group
+        self._prefix = prefix
+        self._consumer: AIOKafkaConsumer | None = None
+        self._uncommitted = False
+
+    async def start(self) -> AIOKafkaConsumer:
+        """Connect.
+
+        Raises:
+            Retriable: the cluster is away.
+        """
+        from aiokafka import AIOKafkaConsumer, TopicPartition
+        from aiokafka.errors import KafkaError
+
+        consumer = AIOKafkaConsumer(bootstrap_servers=self._brokers, group_id=self._group, enable_auto_commit=False,
+                                    auto_offset_reset="earliest")
+        try:
+            await consumer.start()
+            consumer.assign([TopicPartition(self._topic, 0)])
+        except (KafkaError, OSError) as error:
+            await consumer.stop()
+            raise Retriable(f"the signal topic {self._topic} at {self._brokers} can't be read: {error!r}") from error
+        self._consumer = consumer
+        return consumer
+
+    async def read(self) -> list[Signal]:
+        """The orders that have come; waits for a second if there are none. What is no order is logged.
+
+        Raises:
+            Retriable: the cluster is away.
+        """
+        from aiokafka.errors import KafkaError
+
+        consumer = self._consumer or await self.start()
+        found: list[Signal] = []
+        try:
+            fetched = await consumer.getmany(timeout_ms=1_000, max_records=100)
+        except KafkaError as error:
+            raise Retriable(f"the signal topic {self._topic} at {self._brokers} can't be read: {error!r}") from error
+        self._uncommitted = self._uncommitted or bool(fetched)
+        for records in fetched.values():
+            for record in records:
+                try:
+                    signal = parse_message(record.key, record.value, self._prefix, f"{self._topic}-0:{record.offset}")
+                except Skippable as error:
+                    _log.warning("%s; it is passed over", error)
+                    continue
+                if signal is not None:
+                    found.append(signal)
+        return found
+
+    async def commit(self) -> None:
+        """What was read has been carried out.
+
+        Raises:
+            Retriable: the cluster is away.
+        """
+        from aiokafka.errors import KafkaError
+
+        if self._consumer is None or not self._uncommitted:
+            return
+        try:
+            await self._consumer.commit()
+            self._uncommitted = False
+        except KafkaError as error:
+            raise Retriable(f"the place in the signal topic {self._topic} can't be saved: {error!r}") from error
+
+    async def close(self) -> None:
+        """Disconnect."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            await consumer.stop()

@@ -1,0 +1,1 @@
+"""Full contents of tables, read in chunks beside the stream."""

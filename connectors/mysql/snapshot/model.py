@@ -1,0 +1,220 @@
+"""What full pulls are made of: requests, chunks, settings. No logic beyond that of taking rows out of a chunk."""
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+import msgspec
+
+from connectors.mysql.model import Place, Table, TableName  # noqa: TC001 - msgspec reads the annotations at run time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from connectors.errors import Skippable
+
+#: A place in a table's key order: SQL literals of the key's columns, or of the first ones of them.
+Key = tuple[str, ...]
+#: One row: field name -> value.
+Row = dict[str, Any]
+
+Wish = Literal["running", "paused", "cancelled"]
+TableStage = Literal["waiting", "running", "done", "vanished", "failed", "elsewhere"]
+
+
+class SnapshotRequest(msgspec.Struct, kw_only=True):
+    """A full pull that somebody has asked for.
+
+    Attributes:
+        id: its name; never used twice.
+        tables: regular expressions for ``database.table`` (of the captured tables).
+        conditions: SQL conditions by table (regular expression or ``database.table``): only such rows are read.
+        surrogate_key: column to read by instead of the key; "": none.
+        selects: by ``database.table``: a SELECT statement whose rows are read instead of the table's (it has to yield the
+            table's columns).
+        priority: higher ones are read first; then in the order of ``created_ms``.
+        state: what is wanted of it.
+        origin: who asked.
+        created_ms: when, milliseconds since 1970.
+    """
+
+    id: str
+    tables: list[str]
+    conditions: dict[str, str] = msgspec.field(default_factory=dict)
+    surrogate_key: str = ""
+    selects: dict[str, str] = msgspec.field(default_factory=dict)
+    priority: int = 0
+    state: Wish = "running"
+    origin: Literal["initial", "rest", "signal"] = "rest"
+    created_ms: int = 0
+
+
+class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How full pulls are read.
+
+    Attributes:
+        threads: connections that read at the same time.
+        chunk_rows: rows of a chunk at most; fewer where rows are large.
+        chunk_bytes: what a chunk's rows may hold, as the server sends them, about.
+        ahead_chunks: chunks that are kept at most until the stream has come far enough (or 2 more than ``threads``).
+        ahead_bytes: what all chunks that are kept may hold, as the server sends them; one chunk is kept in any case.
+        rows_per_s: the most rows read per second by this task; 0: no limit.
+        adaptive: whether reading slows down while the server answers slower than it did.
+        replica: whether the connections go to a replica of the server that the stream reads: places are compared by GTIDs.
+        locks: whether a table without a key may be locked for a moment, where the server can't tell the place of a read view.
+        lock_timeout_s: how long to wait for that lock.
+        order: of a request's tables by their estimated rows.
+        delay_s: wait at the start.
+        settle_s: pause before a view is opened on a server without GTIDs that can't tell the view's place either: a transaction
+            may be in its binlog already and not yet visible. It has to be longer than a commit takes.
+        most_marks: changed keys remembered while one chunk is read; with more the chunk is read again, with fewer rows.
+        most_gone: deleted rows of one table without a key remembered while it is read.
+        retries: failures of one table in a row, with nothing read between them, after which it is given up; a lost connection
+            doesn't count.
+    """
+
+    threads: int = 1
+    chunk_rows: int = 8_192
+    chunk_bytes: int = 8 << 20
+    ahead_chunks: int = 4
+    ahead_bytes: int = 64 << 20
+    rows_per_s: int = 0
+    adaptive: bool = True
+    replica: bool = False
+    locks: bool = True
+    lock_timeout_s: int = 10
+    order: Literal["disabled", "ascending", "descending"] = "disabled"
+    delay_s: float = 0.0
+    settle_s: float = 0.25
+    most_marks: int = 500_000
+    most_gone: int = 250_000
+    retries: int = 5
+
+
+class RowDecoder(NamedTuple):
+    """How the rows of one table's structure are read.
+
+    Attributes:
+        columns: SQL expressions of the SELECT list.
+        decode: makes a row of the text protocol a dict; more values at the packet's end are left alone.
+        key: names of the fields that hold the table's key, as the server has it, in the order of ``Table.key``; () where there
+            is no key or the fields don't hold it.
+        fields: how many fields a whole row has.
+    """
+
+    columns: Sequence[str]
+    decode: Callable[[bytes], Row]
+    key: tuple[str, ...]
+    fields: int
+
+
+class Chunk:
+    """Rows of one table as of one place, ready to be sent.
+
+    Until ``Puller.done`` the stream's changes still take rows away: take as many as are sent at once, and send them before
+    the stream goes on.
+
+    Attributes:
+        request: id of the request.
+        origin: who asked for it.
+        table: the structure that the rows have.
+        keyed: the rows by key, or None for a table without a key.
+        low: where the stream was when the reading began.
+        high: the place that the rows are as of, or one after it.
+        first_of_table, last_of_table, last_of_request: where it stands; a last one can be empty.
+        first_of_request: the first chunk of all.
+        read_ms: when the rows were read, milliseconds since 1970.
+        bytes: as the server sent them.
+        read: how many rows were read; the stream may have taken some away since.
+        taken: how many were taken so far.
+        bad: rows that could not be decoded, with what they were.
+    """
+
+    __slots__ = ("_gone", "_iterator", "_rows", "bad", "bytes", "first_of_request", "first_of_table", "high", "keyed",
+                 "last_of_request", "last_of_table", "low", "origin", "read", "read_ms", "request", "stretch", "table", "taken")
+
+    def __init__(self, *, request: str, origin: str, table: Table, rows: dict[tuple[Any, ...], Row] | list[Row], low: Place,
+                 high: Place, read_ms: int = 0, size: int = 0, bad: Sequence[tuple[Skippable, bytes]] = (),
+                 gone: dict[bytes, int] | None = None) -> None:
+        self.request = request
+        self.origin = origin
+        self.table = table
+        self.keyed = rows if isinstance(rows, dict) else None
+        self._rows = rows if isinstance(rows, list) else []
+        self._iterator = 0
+        #: Of a table without a key: images that the stream has taken away, shared by the table's chunks.
+        self._gone = gone
+        self.low = low
+        self.high = high
+        self.first_of_request = self.first_of_table = self.last_of_table = self.last_of_request = False
+        self.read_ms = read_ms
+        self.bytes = size
+        self.read = len(rows)
+        self.taken = 0
+        self.bad = tuple(bad)
+        #: The puller's own.
+        self.stretch: object = None
+
+    @property
+    def name(self) -> TableName:
+        """The table."""
+        return self.table.name
+
+    def __len__(self) -> int:
+        """Rows that can be taken still; a few more than will come for a table without a key."""
+        return len(self.keyed) if self.keyed is not None else len(self._rows) - self._iterator
+
+    def take(self, most: int) -> list[Row]:
+        """The next rows, at most so many; [] once there are none left."""
+        if self.keyed is not None:
+            keys = list(islice(self.keyed, most))
+            pop = self.keyed.pop
+            found = [pop(key) for key in keys]
+        else:
+            found = []
+            while len(found) < most and self._iterator < len(self._rows):
+                part = self._rows[self._iterator:self._iterator + most - len(found)]
+                self._iterator += len(part)
+                found += [row for row in part if not self._is_gone(row)] if self._gone else part
+        self.taken += len(found)
+        return found
+
+    def drop(self) -> None:
+        """Take away what is left."""
+        if self.keyed is not None:
+            self.keyed.clear()
+        self._rows = []
+
+    def _is_gone(self, row: Row) -> bool:
+        if not self._gone:
+            return False
+        mark = image(row)
+        count = self._gone.get(mark, 0)
+        if not count:
+            return False
+        if count == 1:
+            del self._gone[mark]
+        else:
+            self._gone[mark] = count - 1
+        return True
+
+
+def image(row: Mapping[str, Any]) -> bytes:
+    """A digest of a row's values, for rows that have no key."""
+    from hashlib import blake2b
+
+    return blake2b(repr(tuple(row.values())).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+#: What ``Puller`` reports (``SourceConnector.metrics``): name -> (kind, help text). The first six have a label ``table``.
+METRICS: Final[dict[str, tuple[str, str]]] = {
+    "mysql_snapshot_rows_total": ("counter", "Rows of full pulls that were sent."),
+    "mysql_snapshot_superseded_rows_total": ("counter", "Rows of full pulls left out: the stream had a newer change."),
+    "mysql_snapshot_chunks_total": ("counter", "Chunks of full pulls that were sent."),
+    "mysql_snapshot_repeated_chunks_total": ("counter", "Chunks read again: a new structure, a new connection."),
+    "mysql_snapshot_percent": ("gauge", "How much of a table's full pull is done."),
+    "mysql_snapshot_rows_per_second": ("gauge", "Speed of a table's full pull."),
+    "mysql_snapshot_held_bytes": ("gauge", "Bytes of chunks that wait for the stream."),
+    "mysql_snapshot_probe_seconds": ("gauge", "How long the server took for a query that costs it nothing."),
+    "mysql_snapshot_queries_allowed": ("gauge", "Queries of full pulls that may be in flight."),
+}

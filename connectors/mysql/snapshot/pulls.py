@@ -1,0 +1,540 @@
+"""Which stretch of which table is read next, and which chunk may be sent: all the logic of full pulls, without input or output.
+
+Chunks of a table are sent in key order, tables in the request's order, requests by priority; they may be read in any order.
+"""
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from connectors.mysql.model import Shard, TableName
+from connectors.mysql.snapshot import state
+from connectors.mysql.snapshot.model import Chunk
+from connectors.mysql.snapshot.state import PullNote, TableNote
+from connectors.mysql.snapshot.stretches import Numbers, Stretch
+from connectors.mysql.snapshot.watch import Watch
+from connectors.mysql.snapshot.windows import Images, Window
+from connectors.mysql.snapshot.work import Found, Job, Pull, TablePull, finder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from connectors.errors import Skippable
+    from connectors.mysql.model import Place
+    from connectors.mysql.snapshot.model import Key, Row, SnapshotRequest, SnapshotSettings
+    from connectors.mysql.snapshot.work import Layout
+
+#: A chunk can't be made smaller.
+_LEAST_ROWS: Final = 1
+#: A chunk that took longer does not make the next ones wider.
+_SLOW_S: Final = 2.0
+
+
+class Pulls:
+    """All full pulls of a task. Not thread-safe; nothing blocks.
+
+    Args:
+        saved: request id -> text of the state saved last.
+        clock: seconds since 1970.
+    """
+
+    def __init__(self, settings: SnapshotSettings, shard: Shard, saved: Mapping[str, str],
+                 clock: Callable[[], float] = time.time) -> None:
+        self.settings = settings
+        self.shard = shard
+        self._saved = dict(saved)
+        self._clock = clock
+        self._pulls: dict[str, Pull] = {}
+        self._order: list[Pull] = []
+        self._dirty: dict[str, None] = {}
+        self._out: Chunk | None = None
+        self._out_table: TablePull | None = None
+        #: What the stream tells goes here.
+        self.watch = Watch()
+        #: Chunks read again, and rows left out, by table since the last look.
+        self.repeated: dict[TableName, int] = {}
+        #: Of chunks that are kept, or being sent.
+        self.held_bytes = 0
+        self._held = 0
+        self._reading = 0
+
+    # Requests.
+
+    def set_requests(self, requests: Sequence[SnapshotRequest]) -> None:
+        """The complete list."""
+        wanted = {request.id: request for request in requests}
+        for name in [name for name in self._pulls if name not in wanted]:
+            pull = self._pulls.pop(name)
+            self._drop(pull)
+            self._dirty.pop(name, None)
+        for name, request in wanted.items():
+            pull = self._pulls[name] if name in self._pulls else self._pulls.setdefault(name, self._recall(request))
+            before, pull.request = pull.request.state, request
+            if pull.note.state in state.FINAL:
+                continue
+            if request.state == "cancelled":
+                self._drop(pull)
+                pull.note.state = "cancelled"
+                pull.note.finished_ms = self._now()
+                self._dirty[name] = None
+            elif request.state == "paused":
+                if pull.note.state != "paused":
+                    for table in pull.tables:
+                        self._reset(table)
+                    pull.note.state = "paused"
+                    self._dirty[name] = None
+            elif before == "paused" or pull.note.state == "paused":
+                pull.note.state = "running" if pull.note.resolved else "waiting"
+                self._dirty[name] = None
+        self._order = sorted(self._pulls.values(), key=lambda pull: (-pull.request.priority, pull.request.created_ms))
+
+    def _recall(self, request: SnapshotRequest) -> Pull:
+        text = self._saved.get(request.id)
+        note = PullNote() if text is None else state.parse(text)
+        pull = Pull(request, note)
+        if note.resolved:
+            # Whether a table has a key is looked up again, and so is what the task owns of it.
+            self._tables(pull, [Found(TableName(one.database, one.table), one.total, one.keyless) for one in note.tables])
+        return pull
+
+    def _tables(self, pull: Pull, found: Sequence[Found]) -> None:
+        known = {(table.database, table.table): table for table in pull.note.tables}
+        pull.tables = []
+        for one in found:
+            note = known.get((one.name.database, one.name.table))
+            if note is None:
+                note = TableNote(database=one.name.database, table=one.name.table, total=one.rows, keyless=one.keyless,
+                                 stage="waiting" if one.owned else "elsewhere")
+            table = TablePull(pull, one, note)
+            pull.tables.append(table)
+            self.watch.withhold(table)
+        pull.note.tables = [table.note for table in pull.tables]
+
+    def _drop(self, pull: Pull) -> None:
+        for table in pull.tables:
+            self._reset(table)
+            self.watch.let_go(table)
+
+    # Work for the readers.
+
+    def next_job(self) -> Job | None:
+        """What to ask the server next; None: nothing for now."""
+        first = True
+        for pull in self._order:
+            if not pull.running:
+                continue
+            if not pull.note.resolved:
+                if not pull.busy:
+                    pull.busy = True
+                    return Job("resolve", pull)
+                continue
+            ahead = self.settings.threads
+            for table in pull.unfinished():
+                job = self._job_of(pull, table, first=first)
+                if job is not None:
+                    return job
+                first = False
+                ahead -= 1
+                if not ahead:
+                    break
+        return None
+
+    def _job_of(self, pull: Pull, table: TablePull, *, first: bool) -> Job | None:
+        if table.busy:
+            return None
+        if table.layout is None:
+            table.busy = True
+            return Job("prepare", pull, table, None, table.epoch)
+        for number, stretch in enumerate(table.stretches):
+            # Without this one nothing can be sent at all: it is read whatever is held already.
+            needed = first and number == 0
+            if stretch.state == "waiting":
+                if not needed and not self.room():
+                    return None
+                if stretch.divisible and table.numbers is not None and (self.settings.threads > 1 or self.shard.count > 1):
+                    stretch, rest = table.numbers.front(stretch)  # noqa: PLW2901
+                    table.stretches[number:number + 1] = [stretch] if rest is None else [stretch, rest]
+                stretch.state = "reading"
+                self._reading += 1
+                return Job("read", pull, table, stretch, table.epoch, stretch.token)
+        return None
+
+    def room(self) -> bool:
+        """Whether another chunk may be read ahead."""
+        most = max(self.settings.ahead_chunks, self.settings.threads + 2)
+        return (self._held + self._reading < most
+                and self.held_bytes + self._reading * self.settings.chunk_bytes < self.settings.ahead_bytes)
+
+    def finished(self, job: Job) -> None:
+        """Nobody works on the job any more, whatever came of it. To be called for each."""
+        if job.kind == "read":
+            self._reading -= 1
+        elif job.table is None:
+            job.pull.busy = False
+        elif job.table.epoch == job.epoch:
+            job.table.busy = False
+
+    def is_next(self, job: Job) -> bool:
+        """Whether nothing can be sent before what this job reads."""
+        pull = next((pull for pull in self._order if pull.running), None)
+        if pull is not job.pull:
+            return False
+        table = next(pull.unfinished(), None)
+        return table is job.table and table is not None and bool(table.stretches) and table.stretches[0] is job.stretch
+
+    def stale(self, job: Job) -> bool:
+        """Whether the job's answer is no longer wanted."""
+        if job.pull.request.id not in self._pulls or not job.pull.running:
+            return True
+        if job.table is not None and (job.table.epoch != job.epoch or not job.table.open):
+            return True
+        return job.stretch is not None and job.stretch.token != job.token
+
+    def resolved(self, job: Job, found: Sequence[Found]) -> None:
+        """The request's tables."""
+        pull = job.pull
+        if self.stale(job) or pull.note.resolved:
+            return
+        pull.note.resolved = True
+        pull.note.state = "running"
+        pull.note.started_ms = pull.note.started_ms or self._now()
+        found = list(found)
+        if self.settings.order != "disabled":
+            found.sort(key=lambda one: one.rows or 0, reverse=self.settings.order == "descending")
+        self._tables(pull, found)
+        self._dirty[pull.request.id] = None
+        self._finish(pull)
+
+    def prepared(self, job: Job, layout: Layout, *, owned: bool = True) -> None:
+        """The table's structure and extent."""
+        table = job.table
+        assert table is not None  # noqa: S101 - a job of this kind has one
+        if self.stale(job):
+            return
+        table.busy = False
+        if not owned:
+            self._close(table, "elsewhere")
+            return
+        settings, note = self.settings, table.note
+        names = tuple(column.name for column in layout.columns)
+        table.layout = layout
+        table.row_bytes = table.row_bytes or float(layout.row_bytes)
+        if note.columns != names or not names:
+            # Another order, or none at all: from the beginning.
+            note.columns, note.after, note.until, note.low = names, None, layout.high, layout.low
+            note.rows = note.chunks = note.superseded = 0
+        if not note.started_ms:
+            note.started_ms = self._now()
+        note.stage = "running"
+        note.error = ""
+        if note.total is None or layout.total is not None:
+            note.total = layout.total
+        table.sent_ms = self._now()
+        table.keyless = note.keyless = not names
+        if table.keyless:
+            table.images = Images(settings.most_gone)
+            table.finder = None
+            table.limit = settings.chunk_rows
+            self.watch.withhold(table)
+            table.stretches = [Stretch(None, None, divisible=False)]
+        else:
+            self.watch.let_go(table)
+            table.finder = finder(layout.decoder.key)
+            table.limit = table.limit or settings.chunk_rows
+            table.numbers = None
+            if layout.columns[0].integer and note.low is not None and note.until is not None:
+                # Blocks can be named only in an order that begins with the column that divides the table.
+                shard = self.shard if layout.columns[0].name == layout.table.key[0] else Shard()
+                table.numbers = Numbers(note.low, int(note.until[0]), note.total or 0, self.limit(table), shard)
+            table.stretches = [Stretch(note.after, note.until)]
+            if note.until is None:
+                # There was no row; a reading would find rows that came later, which the stream has.
+                table.stretches[0].empty = True
+                table.stretches[0].divisible = False
+
+    def limit(self, table: TablePull) -> int:
+        """Rows to read at once."""
+        settings = self.settings
+        limit = min(table.limit or settings.chunk_rows, settings.chunk_rows)
+        if table.row_bytes:
+            limit = min(limit, int(settings.chunk_bytes / table.row_bytes))
+        if settings.rows_per_s:
+            limit = min(limit, settings.rows_per_s)
+        return max(limit, _LEAST_ROWS)
+
+    def open(self, job: Job, low: Place) -> None:
+        """The job's read view is about to be opened: from now on changes count. Again for another try."""
+        table, stretch = job.table, job.stretch
+        assert table is not None  # noqa: S101 - a job of this kind has one
+        assert stretch is not None  # noqa: S101
+        if self.stale(job) or table.layout is None:
+            return
+        if table.keyless:
+            table.images = Images(self.settings.most_gone)
+            table.high = None
+            table.missed = False
+        stretch.window = Window(low, table.layout.decoder.fields, self.settings.most_marks)
+        self.watch.begin(table, stretch)
+
+    def viewed(self, job: Job, high: Place, *, past: bool) -> None:
+        """The view of a table without a key is open, as of this place; ``past``: the stream has come to it or past it."""
+        table = job.table
+        if table is not None and not self.stale(job):
+            table.high = high
+            if past:
+                self.watch.let_go(table)
+
+    def divided(self, job: Job, bound: Key | None) -> None:
+        """A chunk's worth of the stretch ends at ``bound``; None: all of it is less."""
+        table, stretch = job.table, job.stretch
+        if table is None or stretch is None or self.stale(job):
+            return
+        stretch.divisible = False
+        if bound is not None:
+            rest = Stretch(bound, stretch.until)
+            stretch.until = bound
+            table.stretches.insert(table.stretches.index(stretch) + 1, rest)
+
+    def part(self, job: Job, rows: list[Row], high: Place, *, size: int, last: bool,
+             bad: Sequence[tuple[Skippable, bytes]] = ()) -> bool:
+        """The next rows of a table without a key; False: no more are wanted."""
+        table, stretch = job.table, job.stretch
+        if table is None or stretch is None or self.stale(job) or table.layout is None or table.images is None:
+            return False
+        if last:
+            held = stretch
+        else:
+            held = Stretch(None, None, divisible=False)
+            held.window = stretch.window
+            table.stretches.insert(table.stretches.index(stretch), held)
+        self._hold(held, self._chunk(table, held, rows, high, size, bad, gone=table.images.gone))
+        return True
+
+    def too_large(self, job: Job, row_bytes: float) -> None:
+        """Rows are much larger than thought: read fewer at once."""
+        table = job.table
+        if table is not None:
+            table.row_bytes = max(table.row_bytes * 2, row_bytes)
+        self.failed(job)
+
+    def read(self, job: Job, rows: dict[tuple[Any, ...], Row], high: Place, *, size: int, more: Key | None,
+             elapsed_s: float = 0.0, bad: Sequence[tuple[Skippable, bytes]] = ()) -> bool:
+        """The rows of a stretch, or of its part up to ``more``; False: they are not wanted, or come too late."""
+        table, stretch = job.table, job.stretch
+        if table is None or stretch is None or self.stale(job) or table.layout is None or stretch.window is None:
+            return False
+        table.attempts = 0
+        count = len(rows)
+        if count:
+            table.row_bytes = max(size / count, 0.7 * table.row_bytes)
+        if stretch.window.overflown:
+            table.limit = max(_LEAST_ROWS, self.limit(table) // 2)
+            stretch.divisible = False
+            self.watch.end(table, stretch)
+            stretch.discard()
+            self._repeat(table)
+            return False
+        if table.limit < self.settings.chunk_rows:
+            table.limit = min(self.settings.chunk_rows, table.limit + table.limit // 4 + 1)
+        if table.numbers is not None:
+            table.numbers.limit = self.limit(table)
+            table.numbers.learned(count, cut=more is not None, slow=elapsed_s > _SLOW_S)
+        if more is not None:
+            rest = Stretch(more, stretch.until, tuple(stretch.spans), divisible=stretch.divisible)
+            stretch.until = more
+            table.stretches.insert(table.stretches.index(stretch) + 1, rest)
+        chunk = self._chunk(table, stretch, rows, high, size, bad)
+        stretch.window.arrived(rows)
+        chunk.read = count
+        self._hold(stretch, chunk)
+        return True
+
+    def _chunk(self, table: TablePull, stretch: Stretch, rows: Any, high: Place, size: int,
+               bad: Sequence[tuple[Skippable, bytes]], gone: dict[bytes, int] | None = None) -> Chunk:
+        assert table.layout is not None  # noqa: S101 - looked at by the callers
+        assert stretch.window is not None  # noqa: S101
+        request = table.pull.request
+        chunk = Chunk(request=request.id, origin=request.origin, table=table.layout.table, rows=rows, low=stretch.window.low,
+                      high=high, read_ms=self._now(), size=size, bad=bad, gone=gone)
+        chunk.stretch = stretch
+        return chunk
+
+    def _hold(self, stretch: Stretch, chunk: Chunk) -> None:
+        stretch.chunk = chunk
+        stretch.state = "held"
+        self.held_bytes += chunk.bytes
+        self._held += 1
+
+    def failed(self, job: Job) -> None:
+        """The job got no answer: it is to be done again."""
+        table, stretch = job.table, job.stretch
+        if table is not None and stretch is not None and stretch.state == "reading" and not self.stale(job):
+            if table.keyless:
+                self._reset(table)
+            else:
+                self.watch.end(table, stretch)
+                stretch.discard()
+
+    def again(self, table: TablePull) -> None:
+        """The table's structure has to be looked up again, and what was read with the old one read again."""
+        self._reset(table)
+
+    def give_up(self, job: Job, error: str, stage: Literal["vanished", "failed"] = "failed") -> None:
+        """The table can't be read: the request goes on without it."""
+        table = job.table
+        assert table is not None  # noqa: S101 - a job of this kind has one
+        if not self.stale(job):
+            table.note.error = error
+            self._close(table, stage)
+
+    def refused(self, job: Job, error: str) -> None:
+        """The request can't be followed at all."""
+        note = job.pull.note
+        if not self.stale(job):
+            note.state, note.error, note.finished_ms = "failed", error, self._now()
+            self._dirty[job.pull.request.id] = None
+
+    def _close(self, table: TablePull, stage: Literal["vanished", "failed", "elsewhere", "done"]) -> None:
+        self._reset(table)
+        table.note.stage = stage
+        table.note.finished_ms = self._now()
+        self.watch.let_go(table)
+        self._dirty[table.pull.request.id] = None
+        self._finish(table.pull)
+
+    def _finish(self, pull: Pull) -> None:
+        if pull.note.state == "running" and not any(table.open for table in pull.tables):
+            pull.note.state = "done"
+            pull.note.finished_ms = self._now()
+            self._dirty[pull.request.id] = None
+
+    # Chunks for the task.
+
+    def ready(self, reached: Callable[[Place], bool]) -> Chunk | None:
+        """The next chunk that may be sent."""
+        if self._out is not None:
+            return None
+        for pull in self._order:
+            if not pull.running:
+                continue
+            table = next(pull.unfinished(), None)
+            if table is None or not table.stretches:
+                continue
+            stretch = table.stretches[0]
+            chunk = stretch.chunk
+            if stretch.state != "held" or chunk is None or not reached(chunk.high):
+                continue
+            if table.images is not None and table.images.overflown:
+                table.note.error = (f"more than {self.settings.most_gone} rows were deleted or updated while {table.name} was "
+                                    "read, which has no key: give it a primary key, or ask for it again in a quieter hour")
+                self._close(table, "failed")
+                return self.ready(reached)
+            self.watch.advance(reached)
+            del table.stretches[0]
+            self._held -= 1
+            chunk.first_of_table = not table.note.chunks
+            chunk.first_of_request = chunk.first_of_table and not any(note.chunks for note in pull.note.tables)
+            chunk.last_of_table = not table.stretches
+            chunk.last_of_request = chunk.last_of_table and sum(1 for _ in pull.unfinished()) == 1
+            self._out, self._out_table = chunk, table
+            return chunk
+        return None
+
+    def done(self, chunk: Chunk) -> dict[str, str]:
+        """The chunk was sent; what to save."""
+        table = self._out_table
+        if chunk is not self._out or table is None:
+            raise ValueError("only the chunk that ready() gave last can be done")
+        self._out = self._out_table = None
+        self.held_bytes -= chunk.bytes
+        pull, stretch = table.pull, chunk.stretch
+        if isinstance(stretch, Stretch):
+            note = table.note
+            self.watch.end(table, stretch)
+            note.rows += chunk.read
+            note.superseded += max(0, chunk.read - chunk.taken)
+            note.chunks += 1
+            if not table.keyless:
+                note.after = stretch.until
+            self._pace(table, chunk)
+            if chunk.last_of_table:
+                note.total, note.percent = note.rows, 100.0
+                self._close(table, "done")
+        if pull.request.id not in self._pulls:
+            return {}
+        self._dirty.pop(pull.request.id, None)
+        return {pull.request.id: state.text(pull.note)}
+
+    def _pace(self, table: TablePull, chunk: Chunk) -> None:
+        note, now = table.note, self._now()
+        if table.sent_ms and now > table.sent_ms:
+            rate = chunk.read / (now - table.sent_ms) * 1000
+            table.rate = rate if not table.rate else table.rate + 0.2 * (rate - table.rate)
+        table.sent_ms = now
+        share = 0.0
+        if note.total:
+            share = note.rows / note.total
+        if table.numbers is not None and note.after is not None:
+            # Places tell more than estimates of rows, unless rows are unevenly spread: the mean of both.
+            span = max(1, table.numbers.high - table.numbers.low + 1)
+            share = (min(share, 1.0) + (int(note.after[0]) - table.numbers.low + 1) / span) / 2
+        note.percent = min(99.9, max(note.percent, 100 * share))
+
+    def changes(self) -> dict[str, str]:
+        """States to be saved that no chunk carries."""
+        if not self._dirty:
+            return {}
+        found = {name: state.text(self._pulls[name].note) for name in self._dirty if name in self._pulls}
+        self._dirty.clear()
+        return found
+
+    @property
+    def dirty(self) -> bool:
+        """Whether ``changes`` has something."""
+        return bool(self._dirty)
+
+    def all(self) -> Sequence[Pull]:
+        """All requests in the order of reading."""
+        return self._order
+
+    @property
+    def sending(self) -> TablePull | None:
+        """The table of the chunk that is out."""
+        return self._out_table
+
+    def altered(self, name: TableName | None) -> None:
+        """What was read of the table and not sent is read again, with its structure of now."""
+        for pull in self._order:
+            for table in pull.tables:
+                if table.open and name in {None, table.name}:
+                    self._reset(table)
+
+    # Bookkeeping.
+
+    def _repeat(self, table: TablePull) -> None:
+        self.repeated[table.name] = self.repeated.get(table.name, 0) + 1
+
+    def _reset(self, table: TablePull) -> None:
+        for stretch in table.stretches:
+            if stretch.chunk is not None:
+                self.held_bytes -= stretch.chunk.bytes
+                self._held -= 1
+            if stretch.state != "waiting":
+                self._repeat(table)
+        self.watch.end(table)
+        if self._out_table is table and self._out is not None and self._out.stretch is not None:
+            # Half sent: the rest must not be, and all of it is read again.
+            self._out.stretch = None
+            self._out.drop()
+            self._repeat(table)
+        table.stretches = []
+        table.layout = None
+        table.epoch += 1
+        table.busy = False
+        table.high = None
+        if table.keyless:
+            self.watch.withhold(table)
+
+    def _now(self) -> int:
+        return int(self._clock() * 1000)
+

@@ -1,0 +1,327 @@
+"""One connection that reads for full pulls: tables' extents, chunks in key order, tables without a key at once."""
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.errors import Skippable
+from connectors.mysql import shards
+from connectors.mysql.connection import query
+from connectors.mysql.snapshot import keys, lookup
+from connectors.mysql.snapshot.rows import Rows
+from connectors.mysql.snapshot.work import finder
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from connectors.mysql.model import Place, Shard, Table, TableName
+    from connectors.mysql.snapshot.lookup import Shape
+    from connectors.mysql.snapshot.model import Row, RowDecoder
+    from connectors.mysql.snapshot.pulls import Pulls
+    from connectors.mysql.snapshot.stretches import Stretch
+    from connectors.mysql.snapshot.throttle import Throttle
+    from connectors.mysql.snapshot.views import Views
+    from connectors.mysql.snapshot.work import Job, Layout, TablePull
+
+#: A result this many times larger than a chunk should be is cut off.
+_FAR_TOO_LARGE: Final = 4
+_ATTEMPTS: Final = 5
+
+
+class Vanished(Exception):
+    """The table is not there."""
+
+
+class Changed(Exception):
+    """The table has another structure than the one it was to be read with."""
+
+
+class Reader:
+    """Does jobs over one connection, one at a time.
+
+    Args:
+        connection: of the driver; the reader's own from now on.
+        views: opens read views on it.
+        pulls: where jobs come from and answers go.
+        shard: what the task owns.
+        throttle: how fast to read; shared by all readers.
+        tables: structures of tables by expressions.
+        decoder: how rows of a table are read.
+        seen: the newest place that the stream has taken anything from.
+        again: connects once more, for a lock that another connection has to hold.
+        shapes: structure of each table when it was looked up; shared by all readers.
+        transactional: whether the engine of each keeps to views; shared likewise.
+        news: to be called when there is something to send.
+        idle: waits until something has changed.
+    """
+
+    def __init__(self, connection: Any, views: Views, pulls: Pulls, shard: Shard, throttle: Throttle, *,
+                 tables: Callable[[list[str]], Awaitable[Sequence[Table]]], decoder: Callable[[Table], RowDecoder],
+                 seen: Callable[[], Place], again: Callable[[], Awaitable[Any]], shapes: dict[TableName, Shape],
+                 transactional: dict[TableName, bool], news: Callable[[], None], idle: Callable[[], Awaitable[object]],
+                 log: logging.LoggerAdapter[logging.Logger]) -> None:
+        self.connection = connection
+        #: Whether the connection can't be used any more.
+        self.broken = False
+        self._views = views
+        self._pulls = pulls
+        self._shard = shard
+        self._throttle = throttle
+        self._tables = tables
+        self._decoder = decoder
+        self._seen = seen
+        self._again = again
+        self._shapes = shapes
+        self._transactional = transactional
+        self._news = news
+        self._idle = idle
+        self._log = log
+
+    def close(self) -> None:
+        """Close the connection at once."""
+        self.broken = True
+        self.connection.close()
+
+    async def prepare(self, job: Job) -> None:
+        """Look a table up.
+
+        Raises:
+            Vanished: it is not there.
+            MillraceError: see ``lookup.layout``.
+        """
+        table = job.table
+        assert table is not None  # noqa: S101 - a job of this kind has one
+        found: Layout | None = None
+        for _ in range(_ATTEMPTS):
+            before = await lookup.shape(self.connection, table.name)
+            known = [one for one in await self._tables([_exactly(table.name)]) if one.name == table.name] if before else []
+            if not known:
+                raise Vanished
+            if shards.sql_filter(known[0], self._shard) is None:
+                self._pulls.prepared(job, lookup.nothing(known[0], self._decoder(known[0])), owned=False)
+                return
+            decoder = self._decoder(known[0])
+            found = await lookup.layout(self.connection, job.pull.request, self._shard, known[0], decoder, before)
+            if await lookup.shape(self.connection, table.name) == before:
+                self._shapes[table.name] = before
+                self._transactional[table.name] = (await lookup.extent(self.connection, table.name)).transactional
+                self._pulls.prepared(job, found)
+                return
+        raise Changed
+
+    async def read(self, job: Job) -> None:
+        """Read a stretch of a table, or all of a table without a key.
+
+        Raises:
+            Changed: the structure is another one now.
+            MillraceError, MySQLError, OSError: the server is away, or refuses.
+        """
+        table, stretch = job.table, job.stretch
+        assert table is not None  # noqa: S101 - a job of this kind has them
+        assert stretch is not None  # noqa: S101
+        layout = table.layout
+        if layout is None:
+            return
+        if table.keyless:
+            await self._whole(job, table, layout)
+            return
+        if stretch.divisible and table.numbers is None and self._pulls.settings.threads > 1:
+            await self._divide(job, table, stretch, layout)
+        started = time.monotonic()
+        place = await self._open(job, table.name)
+        self._throttle.probed(time.monotonic() - started)
+        result = await self._chunk(job, table, stretch, layout)
+        if result is None:
+            self.close()
+            return
+        rows, size, more, bad = result
+        await self._check(table.name)
+        if place is None:
+            place = await self._views.after(self.connection)
+        await self._views.release(self.connection)
+        self._pulls.read(job, rows, place, size=size, more=more, bad=bad, elapsed_s=time.monotonic() - started)
+        self._throttle.rows(len(rows))
+        self._news()
+        await self._throttle.pause(time.monotonic() - started)
+
+    async def _open(self, job: Job, name: TableName) -> Place | None:
+        low = self._seen()
+        self._pulls.open(job, low)
+        return await self._views.open(self.connection, low, transactional=self._transactional.get(name, True))
+
+    async def _check(self, name: TableName) -> None:
+        """What was read can't be altered before the view is closed: compare its structure now."""
+        if await lookup.shape(self.connection, name) != self._shapes.get(name):
+            raise Changed
+
+    def _select(self, job: Job, table: TablePull, stretch: Stretch, columns: Sequence[str], layout: Layout) -> str:
+        where = stretch.conditions(layout.columns)
+        own = "" if stretch.spans else shards.sql_filter(layout.table, self._shard)
+        if own:
+            where.append(own)
+        asked = lookup.condition(job.pull.request, table.name)
+        if asked:
+            where.append(f"({asked})")
+        base = f"SELECT {', '.join(columns)} FROM {lookup.origin(job.pull.request, table.name)}"  # noqa: S608 - the operator's
+        return base + (f" WHERE {' AND '.join(where)}" if where else "")
+
+    async def _divide(self, job: Job, table: TablePull, stretch: Stretch, layout: Layout) -> None:
+        """Find where the first chunk of the stretch ends, so that another reader can go on behind it."""
+        sql = self._select(job, table, stretch, [column.select for column in layout.columns], layout)
+        sql += f" ORDER BY {keys.order(layout.columns)} LIMIT 1 OFFSET {self._pulls.limit(table) - 1}"
+        rows = await Rows(self.connection).all(sql)
+        self._pulls.divided(job, keys.trailing(rows[0], 0, layout.columns) if rows else None)
+        self._news()
+
+    async def _chunk(self, job: Job, table: TablePull, stretch: Stretch, layout: Layout) -> (
+            tuple[dict[tuple[Any, ...], Row], int, tuple[str, ...] | None, list[tuple[Skippable, bytes]]] | None):
+        """Rows by key, their bytes, where they were cut, rows that can't be decoded; None: not wanted any more."""
+        limit = self._pulls.limit(table)
+        most = self._pulls.settings.chunk_bytes * _FAR_TOO_LARGE
+        columns = [*layout.decoder.columns, *(column.select for column in layout.columns)]
+        sql = self._select(job, table, stretch, columns, layout)
+        result = Rows(self.connection)
+        await result.begin(f"{sql} ORDER BY {keys.order(layout.columns)} LIMIT {limit + 1}")
+        decode, key_of = layout.decoder.decode, finder(layout.decoder.key)
+        rows: dict[tuple[Any, ...], Row] = {}
+        bad: list[tuple[Skippable, bytes]] = []
+        count = size = 0
+        last = b""
+        cut = False
+        try:
+            while packets := await result.read():
+                if self._pulls.stale(job):
+                    return None
+                if count + len(packets) > limit:
+                    packets = packets[:limit - count]  # one more only says that there are more
+                    cut = True
+                    if not packets:
+                        continue
+                count += len(packets)
+                size += sum(map(len, packets))
+                last = packets[-1]
+                try:
+                    rows.update((key_of(row), row) for row in map(decode, packets))
+                except Skippable:
+                    _one_by_one(packets, decode, lambda row: rows.__setitem__(key_of(row), row), bad)
+                if size > most and not cut and count > 1:
+                    self._pulls.too_large(job, size / count)
+                    return None
+        except BaseException:
+            self.close()
+            raise
+        return rows, size, keys.trailing(last, len(layout.decoder.columns), layout.columns) if cut and last else None, bad
+
+    # Tables without a key.
+
+    async def _whole(self, job: Job, table: TablePull, layout: Layout) -> None:
+        """Read a table in one view, as the stream's task takes the rows away."""
+        assert job.stretch is not None  # noqa: S101 - a job of this kind has one
+        name, views = table.name, self._views
+        transactional = self._transactional.get(name, True)
+        while True:
+            low = self._seen()
+            self._pulls.open(job, low)
+            place = await self._whole_view(name, low, transactional=transactional)
+            seen = self._seen()
+            # A change that was withheld meanwhile has to be in the view.
+            if not table.missed or views.has(place, seen):
+                break
+            await (views.release(self.connection) if transactional else views.unlock(self.connection))
+        self._pulls.viewed(job, place, past=views.past(seen, place))
+        # From here on the structure stays as it is.
+        await query(self.connection, f"SELECT 1 FROM {lookup.source(name)} LIMIT 0")  # noqa: S608 - a quoted name
+        await self._check(name)
+        await self._stream(job, table, layout, place)
+        if not self.broken:
+            await (views.release(self.connection) if transactional else views.unlock(self.connection))
+
+    async def _whole_view(self, name: TableName, low: Place, *, transactional: bool) -> Place:
+        """Open a view, or lock a table that has none, and tell its exact place."""
+        views = self._views
+        if not transactional:
+            await views.lock(self.connection, name)
+            return await views.after(self.connection)
+        if views.exact:
+            place = await views.open(self.connection, low)
+            assert place is not None  # noqa: S101 - an exact view has one
+            return place
+        locker = await self._lock(name)
+        try:
+            if locker is not None:
+                # While nobody writes to the table, the end of the binlog is the place of its contents.
+                place = await views.after(self.connection)
+                await query(self.connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+                return place
+            await views.open(self.connection, low)
+            return await views.after(self.connection)
+        finally:
+            if locker is not None:
+                locker.close()
+
+    async def _lock(self, name: TableName) -> Any:
+        if not self._pulls.settings.locks:
+            return None
+        locker = await self._again()
+        try:
+            await self._views.lock(locker, name)
+        except BaseException:
+            locker.close()
+            raise
+        return locker
+
+    async def _stream(self, job: Job, table: TablePull, layout: Layout, place: Place) -> None:
+        pulls, decode = self._pulls, layout.decoder.decode
+        assert job.stretch is not None  # noqa: S101 - a job of this kind has one
+        limit, most = pulls.limit(table), pulls.settings.chunk_bytes
+        result = Rows(self.connection)
+        rows: list[Row] = []
+        bad: list[tuple[Skippable, bytes]] = []
+        size = 0
+        try:
+            await result.begin(self._select(job, table, job.stretch, layout.decoder.columns, layout))
+            while packets := await result.read():
+                while packets:
+                    if len(rows) >= limit or size >= most:
+                        if not await self._part(job, rows, place, size, bad):
+                            self.close()
+                            return
+                        rows, bad, size = [], [], 0
+                    taken, packets = packets[:limit - len(rows)], packets[limit - len(rows):]
+                    try:
+                        rows += list(map(decode, taken))
+                    except Skippable:
+                        _one_by_one(taken, decode, rows.append, bad)
+                    size += sum(map(len, taken))
+        except BaseException:
+            self.close()
+            raise
+        pulls.part(job, rows, place, size=size, last=True, bad=bad)
+        self._news()
+
+    async def _part(self, job: Job, rows: list[Row], place: Place, size: int, bad: list[tuple[Skippable, bytes]]) -> bool:
+        """Hand out rows, and wait until there is room for more."""
+        pulls = self._pulls
+        self._throttle.rows(len(rows))
+        if not pulls.part(job, rows, place, size=size, last=False, bad=bad):
+            return False
+        self._news()
+        while not pulls.stale(job) and not (pulls.room() or pulls.is_next(job)):
+            await self._idle()
+        await self._throttle.pause(0.0)
+        return not pulls.stale(job)
+
+
+def _one_by_one(packets: Sequence[bytes], decode: Callable[[bytes], Row], keep: Callable[[Row], None],
+                bad: list[tuple[Skippable, bytes]]) -> None:
+    for packet in packets:
+        try:
+            keep(decode(packet))
+        except Skippable as error:
+            bad.append((error, packet))
+
+
+def _exactly(name: TableName) -> str:
+    """The expression for one table; names are quoted as Java's regular expressions have it."""
+    return "".join(f"\\{char}" if not char.isalnum() and char != "_" and char.isascii() else char for char in str(name))

@@ -1,0 +1,184 @@
+"""Read views: how one is opened that has all that the stream has seen, and which place in the stream it is as of.
+
+MariaDB tells the exact place of a consistent view (``binlog_snapshot_file`` and ``_position``); so does Percona Server. Other
+servers don't: there the view is opened once everything the stream has seen is visible for sure, and the place after the reading
+is taken, which is one at or after the view's. A replica's places are its own: they are told as GTIDs.
+"""
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.errors import ConfigInvalid, Fatal
+from connectors.mysql import gtid, positions
+from connectors.mysql.connection import current_place, query, server_info
+from connectors.mysql.model import Place
+from connectors.mysql.snapshot.keys import quoted
+
+if TYPE_CHECKING:
+    import logging
+
+    from connectors.mysql.connection import ServerInfo
+    from connectors.mysql.model import TableName
+    from connectors.mysql.snapshot.model import SnapshotSettings
+
+_FIRST_S: Final = 0.005
+_LONGEST_S: Final = 0.5
+#: How often somebody is told that a view is waited for.
+_TELL_S: Final = 30.0
+
+
+class Views:
+    """Opens read views on connections to one server.
+
+    Args:
+        info: the server.
+        exact: whether it tells the place of a view.
+    """
+
+    def __init__(self, settings: SnapshotSettings, info: ServerInfo, log: logging.LoggerAdapter[logging.Logger], *,
+                 exact: bool) -> None:
+        self._settings = settings
+        self.info = info
+        self.exact = exact
+        self._log = log
+
+    @classmethod
+    async def of(cls, connection: Any, settings: SnapshotSettings, log: logging.LoggerAdapter[logging.Logger]) -> Views:
+        """Ask the server what it can.
+
+        Raises:
+            Retriable: it is away.
+            ConfigInvalid: it is a replica whose places can't be compared with its source's.
+        """
+        info = await server_info(connection)
+        if settings.replica and not info.has_gtids:
+            raise ConfigInvalid(
+                f"snapshot.hostname names {info.address}, which has no GTIDs, so that its contents can't be ordered with the "
+                "source's changes; set gtid_mode=ON on both servers, or leave the option out")
+        rows = await query(connection, "SHOW STATUS LIKE 'binlog_snapshot_file'")
+        exact = info.is_on("log_bin") and any(value for _, value in rows)
+        if settings.replica and not (info.is_on("log_slave_updates") or info.is_on("log_replica_updates")):
+            exact = False
+        return cls(settings, info, log, exact=exact)
+
+    @staticmethod
+    async def prepare(connection: Any) -> None:
+        """Settings that a new connection needs."""
+        await query(connection, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+
+    async def open(self, connection: Any, low: Place, *, transactional: bool = True) -> Place | None:
+        """Open a view that has all changes up to ``low``; ``release`` it.
+
+        Args:
+            connection: on which.
+            low: the newest place that the stream has taken anything from, taken before this call.
+            transactional: whether the table's engine keeps to views.
+
+        Returns:
+            The view's place, or None: ``after`` tells one.
+
+        Raises:
+            Retriable: the server is away.
+        """
+        if not (self.exact and transactional):
+            await self._visible(connection, low)
+            await query(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+            return None
+        wait, begun, told = _FIRST_S, time.monotonic(), 0.0
+        while True:
+            await query(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+            status = dict(await query(connection, "SHOW STATUS LIKE 'binlog_snapshot_%'"))
+            found = {str(name).lower(): str(value) for name, value in status.items()}
+            place = Place(file=found["binlog_snapshot_file"], pos=int(found["binlog_snapshot_position"]))
+            if self._settings.replica:
+                rows = await query(connection, "SELECT BINLOG_GTID_POS(%s, %s)", (place.file, place.pos))
+                place = Place(file="", pos=0, gtids=str(rows[0][0] or ""))
+            if self.has(place, low):
+                return place
+            await self.release(connection)
+            told = self._tell(begun, told, low)
+            await asyncio.sleep(wait)
+            wait = min(wait * 2, _LONGEST_S)
+
+    async def after(self, connection: Any) -> Place:
+        """A place at or after everything that was read from the server until now.
+
+        Raises:
+            Retriable: the server is away.
+        """
+        if not self._settings.replica:
+            # By file and position alone: a transaction is visible before it is in the set of executed GTIDs.
+            return await current_place(connection, self.info, gtids=False)
+        sql = "SELECT @@GLOBAL.gtid_current_pos" if self.info.mariadb else "SELECT @@GLOBAL.gtid_executed"
+        rows = await query(connection, sql)
+        return Place(file="", pos=0, gtids="".join(str(rows[0][0] or "").split()))
+
+    @staticmethod
+    async def release(connection: Any) -> None:
+        """Close the view."""
+        await query(connection, "ROLLBACK")
+
+    async def lock(self, connection: Any, name: TableName) -> None:
+        """Keep others from writing to a table; ``unlock`` soon.
+
+        Raises:
+            Retriable: the lock is not to be had now.
+            Fatal: the account may not.
+        """
+        await query(connection, f"SET SESSION lock_wait_timeout = {self._settings.lock_timeout_s}")
+        await query(connection, f"LOCK TABLES {quoted(name.database)}.{quoted(name.table)} READ")
+
+    @staticmethod
+    async def unlock(connection: Any) -> None:
+        """See ``lock``."""
+        await query(connection, "UNLOCK TABLES")
+
+    async def _visible(self, connection: Any, low: Place) -> None:
+        """Wait until a view opened now has all changes up to ``low``."""
+        info = self.info
+        if self._settings.replica or (low.gtids and not info.mariadb):
+            wait, begun, told = _FIRST_S, time.monotonic(), 0.0
+            # GTIDs are in this set once their transactions are visible.
+            sql = "SELECT @@GLOBAL.gtid_current_pos" if info.mariadb else "SELECT @@GLOBAL.gtid_executed"
+            while True:
+                rows = await query(connection, sql)
+                if self.has(Place(file="", pos=0, gtids="".join(str(rows[0][0] or "").split())), low):
+                    return
+                told = self._tell(begun, told, low)
+                await asyncio.sleep(wait)
+                wait = min(wait * 2, _LONGEST_S)
+        # A transaction comes into the binlog a moment before it can be seen, and nothing tells when.
+        await asyncio.sleep(self._settings.settle_s)
+
+    def has(self, place: Place, low: Place) -> bool:
+        """Whether a place is at or after another one; both of the same kind, with GTIDs where the first has no file.
+
+        Raises:
+            Fatal: there are no GTIDs to compare.
+        """
+        if place.file:
+            return positions.spot(place.file, place.pos) >= positions.spot(low.file, low.pos)
+        if not low.gtids:
+            raise Fatal("the stream's place has no GTIDs, so that a replica can't be compared with it: leave snapshot.hostname "
+                        "out, or let the source have GTIDs (gtid_mode=ON)")
+        flavor = self.info.flavor
+        return gtid.parse(flavor, low.gtids).is_subset(gtid.parse(flavor, place.gtids))
+
+    def past(self, seen: Place, place: Place) -> bool:
+        """Whether the stream has come to a view's place."""
+        if place.file:
+            return self.has(seen, place)
+        flavor = self.info.flavor
+        return gtid.parse(flavor, place.gtids).is_subset(gtid.parse(flavor, seen.gtids))
+
+    def _tell(self, begun: float, told: float, low: Place) -> float:
+        now = time.monotonic()
+        if now - max(begun, told) < _TELL_S:
+            return told
+        self._log.warning("a full pull waits for %s to show what the stream has read already (%s): %s", self.info.address,
+                          low.gtids or f"{low.file}:{low.pos}",
+                          "the replica is behind; check SHOW REPLICA STATUS" if self._settings.replica
+                          else "is a commit stuck? check SHOW PROCESSLIST")
+        return now

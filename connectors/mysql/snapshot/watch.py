@@ -1,0 +1,113 @@
+"""What the stream tells about changes, taken to the chunks that it concerns. Pure."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from connectors.mysql.model import Place, TableName
+    from connectors.mysql.snapshot.model import Row
+    from connectors.mysql.snapshot.stretches import Stretch
+    from connectors.mysql.snapshot.windows import Window
+    from connectors.mysql.snapshot.work import TablePull
+
+
+class Watch:
+    """The open windows by table.
+
+    Attributes:
+        watched: tables whose changes have to be told.
+        withheld: tables without a key whose changes up to their view must not be sent.
+    """
+
+    def __init__(self) -> None:
+        self.watched: dict[TableName, list[tuple[TablePull, Stretch]]] = {}
+        self.withheld: dict[TableName, TablePull] = {}
+
+    def begin(self, table: TablePull, stretch: Stretch) -> None:
+        """From now on the stretch wants to know."""
+        watchers = self.watched.setdefault(table.name, [])
+        if not any(one is stretch for _, one in watchers):
+            watchers.append((table, stretch))
+
+    def end(self, table: TablePull, stretch: Stretch | None = None) -> None:
+        """No more; None: nothing of the table."""
+        watchers = self.watched.get(table.name)
+        if watchers is not None:
+            watchers[:] = [one for one in watchers if not (one[0] is table and stretch in {None, one[1]})]
+            if not watchers:
+                del self.watched[table.name]
+
+    def withhold(self, table: TablePull) -> None:
+        """Keep the changes of a table back until the stream has come to its view, which has them."""
+        if table.keyless and table.open and table.pull.request.origin == "initial" and table.high is None:
+            self.withheld[table.name] = table
+
+    def let_go(self, table: TablePull) -> None:
+        """Changes may be sent."""
+        if self.withheld.get(table.name) is table:
+            del self.withheld[table.name]
+
+    def advance(self, reached: Callable[[Place], bool]) -> None:
+        """A transaction is over."""
+        for name, table in list(self.withheld.items()):
+            if table.high is not None and reached(table.high):
+                del self.withheld[name]
+
+    def changed(self, name: TableName, op: str, rows: Sequence[Row | None]) -> None:
+        """Rows of an event."""
+        if name in self.withheld:
+            self.withheld[name].missed = True
+            return
+        told: set[int] = set()
+        for table, stretch in self.watched.get(name, ()):
+            if table.finder is None:
+                if table.images is not None and op != "c" and id(table) not in told:
+                    told.add(id(table))
+                    for row in rows[::2] if op == "u" else rows:
+                        if row is not None:
+                            table.images.removed(row)
+                continue
+            window, key_of = stretch.window, table.finder
+            if window is None:
+                continue
+            if op == "u":
+                for before, after in zip(rows[::2], rows[1::2], strict=True):
+                    _update(window, key_of, before, after)
+            else:
+                for row in rows:
+                    if row is not None:
+                        window.touch(key_of(row), row if op == "c" else None)
+
+    def touched(self, name: TableName, key: tuple[Any, ...], row: Row | None) -> None:
+        """One key's change; for a table without a key, () and a row that is gone."""
+        if name in self.withheld:
+            self.withheld[name].missed = True
+            return
+        told: set[int] = set()
+        for table, stretch in self.watched.get(name, ()):
+            if table.finder is None:
+                if table.images is not None and row is not None and id(table) not in told:
+                    told.add(id(table))
+                    table.images.removed(row)
+            elif stretch.window is not None:
+                stretch.window.touch(key, row)
+
+
+def _update(window: Window, key_of: Callable[[Row], tuple[Any, ...]], before: Row | None, after: Row | None) -> None:
+    old = None if before is None else key_of(before)
+    if after is None:
+        if old is not None:
+            window.touch(old, None)
+        return
+    try:
+        new = key_of(after)
+    except KeyError:
+        # The image after has only what was set: the rest of the key is in the one before.
+        if before is None:
+            return
+        new = key_of({**before, **after})
+    if old is not None and old != new:
+        window.touch(old, None)
+    window.touch(new, after)

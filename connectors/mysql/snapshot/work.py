@@ -1,0 +1,143 @@
+"""The tables of requests while they are read, and the jobs that the readers do for them."""
+from __future__ import annotations
+
+from itertools import islice
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from connectors.mysql.snapshot import state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from connectors.mysql.model import Place, Table, TableName
+    from connectors.mysql.snapshot.keys import KeyColumn
+    from connectors.mysql.snapshot.model import Key, Row, RowDecoder, SnapshotRequest
+    from connectors.mysql.snapshot.state import PullNote, TableNote
+    from connectors.mysql.snapshot.stretches import Numbers, Stretch
+    from connectors.mysql.snapshot.windows import Images
+
+_OPEN: Final = frozenset({"waiting", "running"})
+
+
+class Found(NamedTuple):
+    """A table of a request.
+
+    Attributes:
+        name: the table.
+        rows: estimate; None: unknown.
+        keyless: whether it has no key.
+        owned: whether some of its rows are the task's.
+    """
+
+    name: TableName
+    rows: int | None
+    keyless: bool
+    owned: bool = True
+
+
+class Layout(NamedTuple):
+    """What is known about a table when its reading begins.
+
+    Attributes:
+        table: its structure.
+        decoder: how its rows are read.
+        columns: the order in which it is read; () for a table without a key: at once.
+        low: the least value of the first column, if that is an integer.
+        high: the largest key, or None: the table is empty.
+        total: estimated rows of the task.
+        row_bytes: of a row, about; 0: unknown.
+    """
+
+    table: Table
+    decoder: RowDecoder
+    columns: tuple[KeyColumn, ...]
+    low: int | None
+    high: Key | None
+    total: int | None
+    row_bytes: int = 0
+
+
+class TablePull:
+    """One table of a request."""
+
+    __slots__ = ("attempts", "busy", "epoch", "finder", "high", "images", "keyless", "layout", "limit", "missed", "name",
+                 "note", "numbers", "pull", "rate", "row_bytes", "sent_ms", "stretches")
+
+    def __init__(self, pull: Pull, found: Found, note: TableNote) -> None:
+        self.pull = pull
+        self.name = found.name
+        self.note = note
+        self.keyless = found.keyless
+        self.layout: Layout | None = None
+        self.finder: Callable[[Row], tuple[Any, ...]] | None = None
+        self.stretches: list[Stretch] = []
+        self.numbers: Numbers | None = None
+        self.images: Images | None = None
+        #: Of a table without a key: the place of its view, once that is open.
+        self.high: Place | None = None
+        #: Whether a change was withheld since its view was asked for.
+        self.missed = False
+        #: Grows whenever all that is known and read is given up.
+        self.epoch = 0
+        self.busy = False
+        self.attempts = 0
+        self.limit = 0
+        self.row_bytes = 0.0
+        self.rate = 0.0
+        self.sent_ms = 0
+
+    @property
+    def open(self) -> bool:
+        """Whether there is something to be read or sent still."""
+        return self.note.stage in _OPEN
+
+
+class Pull:
+    """One request."""
+
+    __slots__ = ("_begin", "busy", "note", "request", "tables")
+
+    def __init__(self, request: SnapshotRequest, note: PullNote) -> None:
+        self.request = request
+        self.note = note
+        self.busy = False
+        self.tables: list[TablePull] = []
+        #: Tables before this one are done.
+        self._begin = 0
+
+    @property
+    def running(self) -> bool:
+        """Whether it is to be worked on."""
+        return self.request.state == "running" and self.note.state not in state.FINAL
+
+    def unfinished(self) -> Iterator[TablePull]:
+        """Its tables that are not done."""
+        while self._begin < len(self.tables) and not self.tables[self._begin].open:
+            self._begin += 1
+        return (table for table in islice(self.tables, self._begin, None) if table.open)
+
+
+class Job(NamedTuple):
+    """Something to be asked of the server.
+
+    Attributes:
+        kind: find the request's tables (``resolve``), look a table up (``prepare``), or read a stretch of it (``read``).
+        pull, table, stretch: of what.
+        epoch, token: whether the answer is still wanted, see ``Pulls.stale``.
+    """
+
+    kind: Literal["resolve", "prepare", "read"]
+    pull: Pull
+    table: TablePull | None = None
+    stretch: Stretch | None = None
+    epoch: int = 0
+    token: int = 0
+
+
+def finder(fields: Sequence[str]) -> Callable[[Row], tuple[Any, ...]]:
+    """The function that takes a row's key."""
+    if len(fields) == 1:
+        (name,) = fields
+        return lambda row: (row[name],)
+    return itemgetter(*fields)

@@ -1,0 +1,91 @@
+"""The source as a run asks it: one connection for questions, opened when it is needed and again when it was lost."""
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from connectors.errors import Retriable
+from connectors.mysql import catalog, connection
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from connectors.mysql.connection import ServerInfo
+    from connectors.mysql.model import Place, Table, TableName
+    from connectors.mysql.settings import ConnectionSettings
+
+_T = TypeVar("_T")
+
+
+class Server:
+    """Asks a server, one question at a time."""
+
+    def __init__(self, settings: ConnectionSettings) -> None:
+        self._settings = settings
+        self._connection: Any = None
+        self._lock = asyncio.Lock()
+
+    async def stay(self, address: str) -> None:
+        """From now on ask only this one (``host:port``) of the servers."""
+        if self._settings.host != address:
+            self._settings = msgspec.structs.replace(self._settings, host=address)
+            if self._connection is not None and connection.address_of(self._connection) != address:
+                await self.close()
+
+    async def close(self) -> None:
+        """Close the connection; does not wait for the server."""
+        opened, self._connection = self._connection, None
+        if opened is not None:
+            opened.close()
+
+    async def info(self) -> ServerInfo:
+        """What the server says about itself."""
+        return await self._ask(connection.server_info)
+
+    async def place(self, info: ServerInfo) -> Place:
+        """Where its binlog ends now."""
+        return await self._ask(lambda opened: connection.current_place(opened, info))
+
+    async def logs(self) -> list[tuple[str, int]]:
+        """Its binlog files with their sizes, oldest first."""
+        return await self._ask(connection.binary_logs)
+
+    async def gtids_at(self, place: Place) -> str:
+        """MariaDB: the GTIDs of the transactions before a place; "" if the server can't tell."""
+        rows = await self._ask(lambda opened: connection.query(opened, "SELECT BINLOG_GTID_POS(%s, %s)",
+                                                               (place.file, place.pos)))
+        value = rows[0][0] if rows else None
+        return value.decode() if isinstance(value, bytes) else str(value or "")
+
+    async def definitions(self, names: Sequence[TableName]) -> Mapping[TableName, Table]:
+        """What ``information_schema`` says of the tables that are there."""
+        return await self._ask(lambda opened: catalog.definitions(opened, names))
+
+    async def names(self, wanted: Callable[[TableName], bool]) -> list[TableName]:
+        """The base tables that are there and wanted."""
+        found = await self._ask(catalog.table_names)
+        return [name for name in found if wanted(name)]
+
+    async def _ask(self, question: Callable[[Any], Awaitable[_T]]) -> _T:
+        """Put a question; on a connection that was lost while it lay idle, once more.
+
+        Raises:
+            MillraceError: the server is away, or refuses.
+        """
+        async with self._lock:
+            for again in (True, False):
+                fresh = self._connection is None
+                if fresh:
+                    self._connection = await connection.connect(self._settings)
+                try:
+                    return await question(self._connection)
+                except Retriable:
+                    await self.close()
+                    if fresh or not again:
+                        raise
+                except asyncio.CancelledError:
+                    await self.close()  # the answer is on its way
+                    raise
+        raise AssertionError("unreachable")

@@ -1,0 +1,142 @@
+"""What a statement in the binlog is about, as far as that matters. Pure; a statement that is not understood is no error.
+
+Structures come from the binlog's own metadata, so statements are not parsed for them. Only the first words are looked at: which
+kind of change it is, and which tables it names.
+"""
+from __future__ import annotations
+
+import re
+from typing import Final, Literal, NamedTuple
+
+from connectors.mysql.model import TableName
+
+Kind = Literal["create", "alter", "drop", "rename", "truncate", "index", "database", "user", "rows", "other"]
+
+_TOKEN: Final = re.compile(r"""
+    (?P<space>\s+|--[ \t][^\n]*(?:\n|$)|\#[^\n]*(?:\n|$)|/\*(?!M?!)(?:.|\n)*?\*/|/\*M?!\d*|\*/)
+  | (?P<quoted>`(?:[^`]|``)*`|"(?:[^"\\]|""|\\.)*")
+  | (?P<text>'(?:[^'\\]|''|\\.)*')
+  | (?P<word>[^\s`'"(),;.=]+)
+  | (?P<mark>.)
+""", re.VERBOSE | re.DOTALL)
+#: Tokens that are looked at; a statement's head is in far fewer, but a DROP may name many tables.
+_MOST: Final = 2_000
+_OPTIONAL: Final = frozenset({"IF", "NOT", "EXISTS", "OR", "REPLACE", "TEMPORARY", "ONLINE", "OFFLINE", "IGNORE", "UNIQUE",
+                              "FULLTEXT", "SPATIAL", "WAIT", "NOWAIT", "LOW_PRIORITY", "QUICK", "DELAYED", "HIGH_PRIORITY"})
+_ROWS: Final = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD"})
+
+
+class Statement(NamedTuple):
+    """A statement's head.
+
+    Attributes:
+        text: the statement.
+        kind: ``rows`` for one that changes rows itself (statement format); ``other`` if it is nothing of the rest.
+        database: the database that it is about, or in which it ran.
+        tables: tables that it names, in order; of a rename old and new ones in turn.
+        temporary: whether it is about a temporary table.
+    """
+
+    text: str
+    kind: Kind
+    database: str
+    tables: tuple[TableName, ...] = ()
+    temporary: bool = False
+
+    @property
+    def changes_structure(self) -> bool:
+        """Whether a definition that was read before may be wrong now."""
+        return self.kind in {"create", "alter", "drop", "rename", "index", "database"} and not self.temporary
+
+
+def classify(text: str, schema: str) -> Statement:
+    """The head of a statement that ran in the database ``schema``."""
+    tokens = _tokens(text)
+    if not tokens:
+        return Statement(text, "other", schema)
+    first = tokens[0].upper()
+    rest = tokens[1:]
+    temporary = any(word.upper() == "TEMPORARY" for word in rest[:3])
+    while rest and rest[0].upper() in _OPTIONAL:
+        rest = rest[1:]
+    what = rest[0].upper() if rest else ""
+    if first == "TRUNCATE":
+        return Statement(text, "truncate", schema, _names(rest[1:] if what == "TABLE" else rest, schema, 1))
+    if first == "RENAME" and what in {"TABLE", "TABLES"}:
+        return Statement(text, "rename", schema, _names(rest[1:], schema))
+    if first in {"CREATE", "ALTER", "DROP"}:
+        return _definition(first, what, rest, text, schema, temporary=temporary)
+    if first in _ROWS:
+        # The first table: the only one that an INSERT changes.
+        before = {"DELETE": "FROM", "LOAD": "TABLE"}.get(first, "INTO")
+        upper = [word.upper() for word in rest]
+        after = rest[upper.index(before) + 1:] if before in upper else rest if first != "LOAD" else []
+        return Statement(text, "rows", schema, _names(after, schema, 1))
+    if first in {"GRANT", "REVOKE"} or (first in {"SET", "RENAME"} and what in {"PASSWORD", "USER"}):
+        return Statement(text, "user", schema)
+    return Statement(text, "other", schema)
+
+
+def _definition(first: str, what: str, rest: list[str], text: str, schema: str, *, temporary: bool) -> Statement:
+    if what in {"TABLE", "TABLES"}:
+        kind: Kind = "create" if first == "CREATE" else "alter" if first == "ALTER" else "drop"
+        names = _names(rest[1:], schema, None if kind == "drop" else 1)
+        if kind == "alter":
+            renamed = _renamed(rest, schema)
+            if renamed is not None:
+                return Statement(text, "rename", schema, (*names, renamed), temporary)
+        return Statement(text, kind, schema, names, temporary)
+    if what in {"DATABASE", "SCHEMA"}:
+        named = next((word for word in rest[1:] if word.upper() not in _OPTIONAL), schema)
+        return Statement(text, "database", _unquoted(named))
+    if what == "INDEX":
+        words = [word.upper() for word in rest]
+        after = rest[words.index("ON") + 1:] if "ON" in words else []
+        return Statement(text, "index", schema, _names(after, schema, 1))
+    if what in {"USER", "ROLE"}:
+        return Statement(text, "user", schema)
+    return Statement(text, "other", schema)
+
+
+def _renamed(rest: list[str], schema: str) -> TableName | None:
+    words = [word.upper() for word in rest]
+    for number, word in enumerate(words[:-1]):
+        if word == "RENAME" and words[number + 1] not in {"COLUMN", "INDEX", "KEY"}:
+            start = number + 2 if words[number + 1] in {"TO", "AS", "="} else number + 1
+            return next(iter(_names(rest[start:], schema, 1)), None)
+    return None
+
+
+def _tokens(text: str) -> list[str]:
+    found: list[str] = []
+    for match in _TOKEN.finditer(text):
+        if match.lastgroup != "space":
+            found.append(match.group())
+            if len(found) >= _MOST:
+                break
+    return found
+
+
+def _names(tokens: list[str], schema: str, most: int | None = None) -> tuple[TableName, ...]:
+    """Names of tables at the beginning of ``tokens``; between two of them a comma or TO."""
+    found: list[TableName] = []
+    at = 0
+    while at < len(tokens) and (most is None or len(found) < most):
+        if tokens[at].upper() in _OPTIONAL or tokens[at] == "," or (found and tokens[at].upper() == "TO"):
+            at += 1
+            continue
+        if tokens[at] in {"(", ")", ";", "."} or tokens[at].upper() in {"CASCADE", "RESTRICT"}:
+            break
+        if at + 2 < len(tokens) and tokens[at + 1] == ".":
+            found.append(TableName(_unquoted(tokens[at]), _unquoted(tokens[at + 2])))
+            at += 3
+        else:
+            found.append(TableName(schema, _unquoted(tokens[at])))
+            at += 1
+    return tuple(found)
+
+
+def _unquoted(name: str) -> str:
+    if name[:1] in {"`", '"'} and len(name) > 1:
+        return name[1:-1].replace(name[0] * 2, name[0])
+    return name

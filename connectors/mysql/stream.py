@@ -1,0 +1,547 @@
+"""The stream of changes: raw binlog events in, records and places out. Only definitions of new tables are waited for."""
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from connectors.api import BadRecord
+from connectors.errors import Fatal, Skippable
+from connectors.mysql import binlog_events as parse
+from connectors.mysql import event_types as types
+from connectors.mysql import shards
+from connectors.mysql.decode import BadRow
+from connectors.mysql.model import Source
+from connectors.mysql.payload import transaction_payload
+from connectors.mysql.statements import Statement, classify
+from connectors.mysql.tables import AFTER_ID, Structure
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Awaitable, Callable
+
+    from connectors.api import Position, SourceRecord
+    from connectors.mysql.cursor import Cursor
+    from connectors.mysql.events.contract import Held
+    from connectors.mysql.events.transactions import Transactions
+    from connectors.mysql.latency import TableLags
+    from connectors.mysql.model import Place
+    from connectors.mysql.snapshot.puller import Puller
+    from connectors.mysql.start import Start
+    from connectors.mysql.tables import Tables, TableState
+
+_HEADER: Final = struct.Struct("<IBIIIH")
+_ID: Final = struct.Struct("<IH")
+_NO_TABLE: Final = 0xFFFFFF
+_WHOLE: Final = 1 << 32
+_HALF: Final = 1 << 31
+_PLACES: Final = frozenset({types.ROTATE, types.HEARTBEAT, types.HEARTBEAT_V2})
+_KINDS: Final = {"c": "write", "u": "update", "d": "delete"}
+
+
+class Counters:
+    """What went by, since the task was started."""
+
+    def __init__(self) -> None:
+        self.events = self.creates = self.updates = self.deletes = self.filtered = self.bad = 0
+        self.transactions = self.rolled_back = self.large = 0
+        self.last_ts_ms = 0
+
+
+class Stream:
+    """Turns the events of one connection into records.
+
+    Feed it every event in order; take ``out`` and ``bad`` away between two calls. Not thread-safe.
+
+    Args:
+        cursor: where the stream is; only this class moves it.
+        tables: knows the tables.
+        begun: where the task began.
+        place: where this connection begins.
+        same_server: whether ``place`` counts events of the server that is read now.
+        partition: the source partition of records.
+        counters: numbers go there.
+        log: for what is left out.
+        on_rows: called with the rows of signal and heartbeat tables: state, operation, rows, place of the event.
+        on_statement: called for statements that are no part of a transaction's frame.
+        transactions: gives records of begins and ends, or None.
+        lags: keeps numbers per table.
+        wants_gtid: whether rows of transactions from this source (uuid, or domain-server) are captured; None: all are.
+        queries: whether records carry the statement behind their rows.
+        keep_going: whether a row that can't be decoded is left out with a log line; else it goes to ``bad``.
+        held: keeps rows that are not records yet, or None.
+        apart: whether records never hold rows of several transactions, because batches end between them.
+
+    Attributes:
+        out: records that were not taken yet.
+        settled: how many of them belong to finished transactions.
+        bad: rows that can't be decoded.
+    """
+
+    def __init__(self, *, cursor: Cursor, tables: Tables, begun: Start, place: Place, same_server: bool, partition: Position,
+                 counters: Counters, log: logging.LoggerAdapter[logging.Logger],
+                 on_rows: Callable[[TableState, str, list[Any], str], None],
+                 on_statement: Callable[[Statement, Source], Awaitable[None]], transactions: Transactions | None = None,
+                 lags: TableLags | None = None, wants_gtid: Callable[[str], bool] | None = None, queries: bool = False,
+                 keep_going: bool = False, held: Held | None = None, apart: bool = False) -> None:
+        self.cursor = cursor
+        self.out: list[SourceRecord] = []
+        self.bad: list[BadRecord] = []
+        self.settled = 0
+        self._tables = tables
+        self._partition = partition
+        self._puller: Puller | None = None
+        self._reached: Callable[[Place], bool] = lambda _place: False
+        self._counters = counters
+        self._log = log
+        self._on_rows = on_rows
+        self._on_statement = on_statement
+        self._transactions = transactions
+        self._lags = lags
+        self._wants_gtid = wants_gtid
+        self._queries = queries
+        self._keep_going = keep_going
+        self._held = held
+        self._apart = apart
+        self._maps: dict[int, TableState | None] = {}
+        self._done = begun.done if same_server else ()
+        # Without a count of events the rows count: the transaction was begun on another server, and may come behind others.
+        counted = same_server and bool(place.event or place.row)
+        self._skip_events = place.event if counted else 0
+        self._skip_row = place.row if counted else 0
+        self._skip_rows = 0 if counted else begun.resume.rows
+        self._skip_gtid = begun.resume.gtid
+        self._skip_pos = place.pos if counted else -1
+        self._skipping = bool(self._skip_events or self._skip_row or self._skip_rows)
+        if self._skipping:
+            cursor.half_done(self._skip_events, self._skip_row, begun.resume.rows, begun.resume.gtid)
+        self._wanted = True
+        #: Rows of the present event so far: of a transaction payload, over all that is in it.
+        self._unit_rows = 0
+        self._in_payload = False
+        self._thread: int | None = None
+        self._query: str | None = None
+        self._commit_us = 0
+        #: Whether the open transaction ends by a commit; one that doesn't is a single statement.
+        self._framed = False
+        self._ended = False
+        #: Where the open transaction's records begin in ``out``; -1: some of them have been taken.
+        self._began = 0
+        self._statement = ""
+        self._handlers: dict[int, Callable[[bytes, int, int, int], Awaitable[None] | None]] = {
+            types.TABLE_MAP: self._table_map, types.QUERY: self._statement_event, types.XID: self._xid,
+            types.XA_PREPARE: self._xid, types.TRANSACTION_PAYLOAD: self._payload, types.INCIDENT: self._incident,
+            types.FORMAT_DESCRIPTION: self._description,
+            types.ROWS_QUERY: self._rows_query, types.ANNOTATE_ROWS: self._rows_query,
+            **dict.fromkeys((types.GTID, types.ANONYMOUS_GTID, types.GTID_TAGGED, types.MARIADB_GTID), self._gtid),
+            **dict.fromkeys(types.ROWS, self._rows), **dict.fromkeys(types.COMPRESSED, self._compressed),
+        }
+
+    async def feed(self, raw: bytes) -> None:
+        """Take one event.
+
+        Raises:
+            Fatal: it can't be understood.
+            Retriable: a table's definition can't be read now.
+        """
+        ts, kind, server_id, size, next_pos, flags = _HEADER.unpack_from(raw)
+        cursor = self.cursor
+        handler = self._handlers.get(kind)
+        if kind in _PLACES:
+            self._go(raw, kind)
+            return
+        if next_pos:
+            # The header has 32 bits of the place: in files beyond 4 GiB the upper ones are the cursor's.
+            at = cursor.pos + ((next_pos - size - cursor.pos + _HALF) % _WHOLE) - _HALF
+        elif cursor.open or not (cursor.pos + size) % _WHOLE:
+            at = cursor.pos  # MariaDB tells no place within transactions; or it ends where the 32 bits begin anew
+        else:
+            return  # made by the server for this connection: part of no file
+        if flags & types.ARTIFICIAL:
+            return
+        if ts:
+            cursor.ts_sec = ts
+        cursor.server_id = server_id
+        if handler is not None:
+            waiting = handler(raw, at, ts, size)
+            if waiting is not None:
+                await waiting
+        elif kind not in types.IDLE:
+            self._unknown(kind, at, flags)
+        cursor.pos = at + size
+        if self._ended:
+            self._end()
+        elif cursor.open:
+            cursor.events += 1
+            cursor.tx_rows += self._unit_rows
+        else:
+            cursor.settle()
+            self.settled = len(self.out)
+        self._unit_rows = 0
+
+    def _unknown(self, kind: int, at: int, flags: int) -> None:
+        if flags & types.MAY_IGNORE:
+            return
+        raise Fatal(f"the event at {self.cursor.file}:{at} is of type {types.type_name(kind)}, which may change rows and can't "
+                    "be read: let the server write row images (binlog_format=ROW), and no types newer than this version knows; "
+                    "then set the offset behind the event and start a new snapshot of its tables")
+
+    def _go(self, raw: bytes, kind: int) -> None:
+        cursor = self.cursor
+        if kind == types.ROTATE:
+            found = parse.rotate(raw)
+            cursor.rotate(found.file, found.pos)
+        else:
+            found = parse.heartbeat(raw)
+            # It tells how far the server has read, over what it has left out.
+            if not cursor.open and found.file == cursor.file and found.pos > cursor.pos:
+                cursor.rotate(found.file, found.pos)
+        if not cursor.open:
+            self.settled = len(self.out)
+
+    # Transactions.
+
+    def _gtid(self, raw: bytes, at: int, ts: int, size: int) -> None:
+        del ts, size
+        cursor = self.cursor
+        if cursor.open and self._framed:
+            self._lose()
+        elif cursor.open:
+            self._end()  # of a statement that stands alone
+        found = parse.gtid(raw)
+        self._thread = found.thread
+        self._commit_us = found.immediate_us
+        mariadb = raw[4] == types.MARIADB_GTID
+        self._framed = mariadb and not found.standalone
+        if self._skipping and mariadb:
+            self._check_domain(found.text)
+        self._begin(at, found.text)
+        if self._wants_gtid is not None and found.text:
+            self._wanted = self._wants_gtid(found.text.rpartition("-")[0] if mariadb else found.text.partition(":")[0])
+
+    def _check_domain(self, gtid: str) -> None:
+        """A domain's transactions come in order: if another one comes first, the one that was done in part does not exist."""
+        wanted = self._skip_gtid
+        if self._skip_rows and gtid != wanted and gtid.partition("-")[0] == wanted.partition("-")[0]:
+            self._log.error("transaction %s, of which %d rows were sent, is not on this server, where %s comes in its place: "
+                            "the rows were lost with the server that had them; start a new snapshot of the tables", wanted,
+                            self._skip_rows, gtid)
+            self._skipping, self._skip_rows = False, 0
+            self.cursor.caught_up()
+
+    def _begin(self, at: int, gtid: str) -> None:
+        if self._held is not None:
+            if self._apart and self._held.rows:
+                self._held.flush(self.out)
+                self.settled = len(self.out)
+            self._held.mark()
+        self.cursor.begin(at, gtid)
+        # What was sent of it before cannot be called back.
+        self._began = -1 if self._skipping and not self._other_domain() else len(self.out)
+        self._wanted = True
+        if self._transactions is not None:
+            self._transactions.begin(self._source(at, 0, self.cursor.ts_sec), self.cursor.offset(0, 0, 0), self.out)
+        if self._skip_events and at < self._skip_pos:
+            self._skip_events += 1  # the place was counted from BEGIN, which comes after this
+
+    def _end(self) -> None:
+        """The open transaction ended with the event before ``cursor.pos``."""
+        cursor = self.cursor
+        self._ended = False
+        if self._skipping and not self._other_domain():
+            self._skipping = False
+            cursor.caught_up()
+        if self._transactions is not None and self._framed:
+            self._transactions.end(self._source(cursor.pos, 0, cursor.ts_sec), cursor.offset(cursor.events, 0, cursor.tx_rows),
+                                   self.out)
+        elif self._transactions is not None:
+            self._transactions.abort()  # as Debezium: a statement that stands alone has a begin only
+        cursor.end()
+        self._counters.transactions += 1
+        self._query = None
+        self._maps.clear()
+        self.settled = len(self.out)
+        if self._puller is not None and self._puller.withheld:
+            self._puller.advance(self._reached)
+
+    def _other_domain(self) -> bool:
+        """Whether the transaction that is half done is yet to come, because this one is of another domain."""
+        return bool(self._skip_rows and self._skip_gtid) and self.cursor.gtid != self._skip_gtid
+
+    def _xid(self, raw: bytes, at: int, ts: int, size: int) -> None:
+        del raw, at, ts, size
+        self._ended = True
+
+    def _statement_event(self, raw: bytes, at: int, ts: int, size: int) -> Awaitable[None] | None:
+        found = parse.query(raw)
+        text = found.statement
+        word = text[:12].upper()
+        if word == "BEGIN":
+            self._thread = found.thread
+            self._framed = True
+            if not self.cursor.open:
+                self._begin(at, "")
+            return None
+        if word.startswith(("COMMIT", "XA COMMIT", "XA ROLLBACK")):
+            self._ended = True
+            if word == "XA ROLLBACK ":
+                self._log.error("%s at %s:%d takes back a transaction whose rows were sent when it was prepared, as replicas "
+                                "do it: start a new snapshot of the tables that it has changed", text, self.cursor.file, at)
+            return None
+        if word == "ROLLBACK":
+            self._roll_back()
+            return None
+        if word.startswith("XA START"):
+            self._framed = True
+            return None
+        if word.startswith(("SAVEPOINT", "XA END", "RELEASE SAVE")):
+            return None
+        if word.startswith("ROLLBACK "):
+            if not self.cursor.tx_rows:
+                return None  # of changes that nobody wants
+            raise Fatal(f"the transaction at {self.cursor.restart_file}:{self.cursor.restart_pos} took back a part of its "
+                        "changes after it had changed a table without transactions (MyISAM ...): the binlog does not tell "
+                        "which rows are valid; move the offset behind it and start a new snapshot of its tables")
+        return self._other(found, at, ts, size)
+
+    def _description(self, raw: bytes, at: int, ts: int, size: int) -> None:
+        del raw, at, ts, size
+        if self.cursor.open:
+            self._lose()
+
+    def _lose(self) -> None:
+        """The open transaction has no end: the server broke down while writing it, and has forgotten it since."""
+        cursor = self.cursor
+        self._log.warning("the transaction at %s:%d has no end, because the server broke down: it counts as rolled back",
+                          cursor.restart_file, cursor.restart_pos)
+        self._roll_back()
+        cursor.gtid = ""  # the server gives its number to another one
+        self._end()
+
+    def _roll_back(self) -> None:
+        self._ended = True
+        if self.cursor.tx_rows and self._puller is not None:
+            self._puller.altered(None)  # rows that were left out of its chunks count after all
+        held = self._held
+        if held is not None:
+            held.take_back()
+        if len(self.out) > self._began or self._began < 0:
+            self._counters.rolled_back += 1
+            if self._began < 0 or (held is not None and held.mixed):
+                raise Fatal(f"the transaction at {self.cursor.restart_file}:{self.cursor.restart_pos} was rolled back after a "
+                            "part of its rows had been sent: set binlog.buffer.size above the number of its rows, or move the "
+                            "offset behind it")
+            del self.out[self._began:]
+        if self._transactions is not None:
+            self._transactions.abort()
+
+    async def _other(self, found: parse.Query, at: int, ts: int, size: int) -> None:
+        statement = classify(found.statement, found.schema)
+        if statement.changes_structure:
+            self._statement = statement.text
+            self._tables.forget(statement)
+        elif statement.kind == "rows" and self._tables.concerns(statement):
+            self._without_rows(statement, at)
+        source = self._source(at, size, ts)
+        if found.micros is not None:
+            source.ts_us = ts * 1_000_000 + found.micros
+            source.ts_ms = source.ts_us // 1000
+        source.thread = found.thread
+        await self._on_statement(statement, source)
+        if self.cursor.open and not self._framed:
+            self._ended = True
+
+    def _without_rows(self, statement: Statement, at: int) -> None:
+        message = (f"the statement at {self.cursor.file}:{at} in database {statement.database} has changed rows that are not "
+                   f"in the binlog ({statement.text[:200]}): SET GLOBAL binlog_format=ROW, also in the server's configuration, "
+                   "and let no session set another one; then move the offset behind it and start a new snapshot of the tables")
+        if not self._keep_going:
+            raise Fatal(message)
+        self._log.warning("%s", message)
+
+    # Tables and rows.
+
+    def _table_map(self, raw: bytes, at: int, ts: int, size: int) -> Awaitable[None] | None:
+        del size
+        if not self.cursor.open:
+            self._begin(at, "")  # the place was inside a transaction
+            self._framed = True
+        low, high = _ID.unpack_from(raw, parse.HEADER_SIZE)
+        try:
+            self._maps[low | high << 32] = self._tables.cached(raw[AFTER_ID:])
+        except KeyError:
+            return self._learn(low | high << 32, raw, at, ts)
+        return None
+
+    async def _learn(self, number: int, raw: bytes, at: int, ts: int) -> None:
+        cursor = self.cursor
+        context = Structure(ts * 1000, cursor.file, at, cursor.gtid, self._statement)
+        self._maps[number] = await self._tables.learn(raw, context)
+
+    def _compressed(self, raw: bytes, at: int, ts: int, size: int) -> Awaitable[None] | None:
+        plain = parse.uncompressed(raw)
+        if plain[4] == types.QUERY:
+            return self._statement_event(plain, at, ts, size)
+        self._rows(plain, at, ts, size)
+        return None
+
+    async def _payload(self, raw: bytes, at: int, ts: int, size: int) -> None:
+        self._in_payload = True
+        try:
+            for inner in transaction_payload(raw):
+                handler = self._handlers.get(inner[4])
+                if handler is not None:
+                    waiting = handler(inner, at, int.from_bytes(inner[:4], "little") or ts, size)
+                    if waiting is not None:
+                        await waiting
+                elif inner[4] not in types.IDLE:
+                    self._unknown(inner[4], at, inner[17] | inner[18] << 8)
+        finally:
+            self._in_payload = False
+
+    def _rows(self, raw: bytes, at: int, ts: int, size: int) -> None:
+        head = parse.rows_header(raw)
+        try:
+            state = self._maps[head.table_id]
+        except KeyError:
+            if head.table_id == _NO_TABLE:
+                return  # only closes a statement
+            raise Fatal(f"rows at {self.cursor.file}:{at} belong to table number {head.table_id}, of which nothing was told "
+                        "before: the offset is inside a transaction; set it to where the transaction begins") from None
+        if state is None or not self._wanted or not (state.owned or state.kind):
+            self._counters.filtered += 1
+            return
+        kind = raw[4]
+        op: Literal["c", "u", "d"] = "c" if kind in types.WRITES else "u" if kind in types.UPDATES else "d"
+        decode = state.decoder(_KINDS[op] if kind != types.PARTIAL_UPDATE_ROWS else "partial", head.present, head.present_after)
+        rows: list[Any]
+        try:
+            rows = decode(raw, head.start, len(raw))
+        except BadRow as error:
+            rows = error.rows
+            self._refuse(error, state, at)
+        if state.owned:
+            self._take(state, op, rows, at, ts, size)
+        if state.kind:
+            self._on_rows(state, op, rows, f"{self.cursor.file}:{at}")
+
+    def _take(self, state: TableState, op: Literal["c", "u", "d"], rows: list[Any], at: int, ts: int, size: int) -> None:
+        cursor, counters = self.cursor, self._counters
+        width = 2 if op == "u" else 1
+        count, before = len(rows) // width, self._unit_rows
+        self._unit_rows = before + count
+        first = self._already(before, count) if self._skipping else 0
+        puller = self._puller
+        if puller is not None:
+            if state.name in puller.watched:
+                puller.changed(state.name, op, rows)
+            if state.name in puller.withheld:
+                return
+        if self._done:
+            rows = self._undelivered(state, rows, width, before)
+        if first == count:
+            return
+        if first:
+            rows = rows[first * width:]
+        source = self._source(at, size, ts)
+        base = cursor.offset(cursor.events, before, cursor.tx_rows)
+        after = (cursor.offset(cursor.events, before + count, cursor.tx_rows) if self._in_payload
+                 else cursor.offset(cursor.events + 1, 0, cursor.tx_rows + count))
+        state.events.changes(op, rows, source, before + first, base, after, self.out)
+        counters.events += count - first
+        if op == "c":
+            counters.creates += count - first
+        elif op == "u":
+            counters.updates += count - first
+        else:
+            counters.deletes += count - first
+        counters.last_ts_ms = source.ts_ms
+        if self._lags is not None:
+            self._lags.saw(str(state.name), count, size, source.ts_ms)
+
+    def _already(self, before: int, count: int) -> int:
+        """How many of the next rows are done: they come before the place at which the task began."""
+        cursor = self.cursor
+        if self._skip_rows:
+            if self._other_domain():
+                return 0
+            return max(0, min(count, self._skip_rows - cursor.tx_rows - before))
+        if cursor.events < self._skip_events:
+            return count
+        if cursor.events == self._skip_events:
+            return max(0, min(count, self._skip_row - before))
+        return 0
+
+    def _undelivered(self, state: TableState, rows: list[Any], width: int, before: int) -> list[Any]:
+        """The rows with None for those that a former owner has delivered."""
+        spot = self.cursor.spot(before)
+        pending = [each for each in self._done if each.spot > spot]
+        if not pending:
+            # Every spot is behind: nobody has delivered any of what follows.
+            self._done = ()
+            self.cursor.set_done(())
+            return rows
+        column = shards.split_column(state.table)
+        kept = []
+        for number, row in enumerate(rows):
+            here = self.cursor.spot(before + number // width)
+            for each in pending:
+                if row is not None and here < each.spot:
+                    count = each.shard.count
+                    owner = (0 if count == 1 else shards.shard_of_number(row[column], count) if column is not None
+                             else shards.shard_of_table(state.name, count))
+                    if owner == each.shard.index:
+                        row = None  # noqa: PLW2901
+            kept.append(row)
+        return kept
+
+    def _refuse(self, error: BadRow, state: TableState, at: int) -> None:
+        """Rows of the event can't be decoded; in ``error.rows`` there is None in their places."""
+        cursor = self.cursor
+        done = self._already(self._unit_rows, len(error.rows)) if self._skipping else 0
+        for number, column, reason, raw in error.bad:
+            if number < done:
+                continue  # it was told before the restart
+            self._counters.bad += 1
+            where = f" column {column}" if column else ""
+            text = f"{state.name}: row {number} of the event at {cursor.file}:{at}{where} can't be decoded: {reason}"
+            if self._keep_going:
+                self._log.warning("a row is left out: %s", text)
+                continue
+            offset = cursor.offset(cursor.events, self._unit_rows + number + 1, cursor.tx_rows)
+            self.bad.append(BadRecord(self._partition, offset, Skippable(text), raw, state.events.topic))
+
+    def _rows_query(self, raw: bytes, at: int, ts: int, size: int) -> None:
+        del at, ts, size
+        if self._queries:
+            self._query = parse.rows_query(raw)
+
+    def _incident(self, raw: bytes, at: int, ts: int, size: int) -> None:
+        del ts, size
+        raise Fatal(f"the server's binlog has a gap at {self.cursor.file}:{at} ({parse.incident(raw)}): changes are missing in "
+                    "it; move the offset behind it and start a new snapshot of all tables")
+
+    def _source(self, at: int, size: int, ts: int) -> Source:
+        cursor = self.cursor
+        us = self._commit_us or ts * 1_000_000
+        return Source(ts_ms=ts * 1000, ts_us=us, server_id=cursor.server_id, file=cursor.file, pos=at, gtid=cursor.gtid or None,
+                      thread=self._thread, query=self._query, size=size)
+
+    def attach(self, puller: Puller, reached: Callable[[Place], bool]) -> None:
+        """From now on tell the puller which keys change, and ask ``reached`` for it whether the stream has got somewhere."""
+        self._puller = puller
+        self._reached = reached
+
+    def take(self, count: int) -> tuple[list[SourceRecord], tuple[BadRecord, ...]]:
+        """The first ``count`` records, and all bad rows; they are not the stream's any more."""
+        records = self.out[:count] if count < len(self.out) else self.out
+        self.out = self.out[count:] if count < len(self.out) else []
+        bad, self.bad = tuple(self.bad), []
+        self.settled = max(0, self.settled - count)
+        if self.cursor.open:
+            # A part of the open transaction that is on its way can't be called back.
+            if 0 <= count <= self._began:
+                self._began -= count
+            else:
+                self._counters.large += self._began >= 0
+                self._began = -1
+        return records, bad

@@ -1,0 +1,249 @@
+"""The tables that a stream meets: what each structure means for the task, made once and kept."""
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from connectors.errors import Fatal
+from connectors.mysql import columns, events, shards, table_map
+from connectors.mysql.binlog_events import HEADER_SIZE
+from connectors.mysql.decode import compile_rows
+from connectors.mysql.events.schema_changes import Change
+from connectors.mysql.model import TableName
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from connectors.api import Header, Position
+    from connectors.mysql.columns import Layout
+    from connectors.mysql.events.contract import EventSettings, Held, TableEvents
+    from connectors.mysql.events.transactions import Transactions
+    from connectors.mysql.filters import TableFilter
+    from connectors.mysql.model import Shard, Table
+    from connectors.mysql.statements import Statement
+    from connectors.mysql.table_map import TableMap
+    from connectors.mysql.types import ValueOptions
+    from connectors.mysql.versions import VersionBook
+
+    Rows = Callable[[bytes, int, int], list[Any]]
+
+#: Where a TABLE_MAP event goes on after the table's number, which is another one after each restart of the server.
+AFTER_ID: Final = 25
+#: Table maps that are remembered; more are met only where tables are made and dropped all the time.
+_MOST: Final = 5_000
+
+
+class TableState:
+    """One structure of one table, ready for its rows.
+
+    Attributes:
+        name: the table.
+        table: its structure.
+        captured: whether its rows become events.
+        owned: whether some of its rows are this task's.
+        kind: "" or what else its rows are for: ``signal`` or ``heartbeat``.
+        layout: how its columns become fields.
+        events: makes the records.
+        version: number of the structure.
+    """
+
+    __slots__ = ("_decoders", "_options", "_split", "captured", "events", "key", "kind", "layout", "name", "owned", "table",
+                 "version")
+
+    def __init__(self, table: Table, *, captured: bool, kind: str, shard: Shard, layout: Layout, made: TableEvents,
+                 version: int, options: ValueOptions) -> None:
+        self.name = table.name
+        self.table = table
+        self.captured = captured
+        self.kind = kind
+        self.layout = layout
+        self.events = made
+        self.version = version
+        self.key = table.key
+        self._options = options
+        self._split: tuple[int, int] | None = None
+        if shard.count > 1 and not kind and shards.split_column(table) is not None:
+            self._split = (shard.index, shard.count)
+            self.owned = captured
+        else:
+            self.owned = captured and (shard.count == 1 or shards.shard_of_table(table.name, shard.count) == shard.index)
+        self._decoders: dict[tuple[str, bytes, bytes | None], Rows] = {}
+
+    @property
+    def split(self) -> bool:
+        """Whether the rows are divided between tasks, and the decoder leaves a None for those of others."""
+        return self._split is not None
+
+    def decoder(self, kind: str, present: bytes, present_after: bytes | None) -> Rows:
+        """The compiled decoder of a kind of rows event with these columns."""
+        found = self._decoders.get((kind, present, present_after))
+        if found is None:
+            found = self._decoders[kind, present, present_after] = compile_rows(
+                self.table, self.layout.plans, self._options, kind=kind, present=present, present_after=present_after,
+                owner=self._split)
+        return found
+
+
+class Tables:
+    """Finds the state of a table by its TABLE_MAP event.
+
+    Args:
+        definitions: reads definitions of the named tables from ``information_schema``.
+        partition: the source partition of the records.
+        lenient: whether changes of a table whose structure can't be known for sure are left out, with a warning.
+    """
+
+    def __init__(self, *, table_filter: TableFilter, special: Mapping[TableName, str], settings: EventSettings,
+                 options: ValueOptions, shard: Shard, partition: Position, versions: VersionBook,
+                 transactions: Transactions | None, held: Held | None, headers: tuple[Header, ...],
+                 log: logging.LoggerAdapter[logging.Logger],
+                 definitions: Callable[[Sequence[TableName]], Awaitable[Mapping[TableName, Table]]],
+                 lenient: bool = False) -> None:
+        self._filter = table_filter
+        self._special = special
+        self._settings = settings
+        self.options = options
+        self._shard = shard
+        self._partition = partition
+        self._transactions = transactions
+        self._held = held
+        self._headers = headers
+        self._log = log
+        self._definitions = definitions
+        self._lenient = lenient
+        self.versions = versions
+        self._known: dict[TableName, Table] = {}
+        self._by_map: dict[bytes, TableState | None] = {}
+        self._by_structure: dict[tuple[TableName, bytes], TableState] = {}
+        self._current: dict[TableName, TableState] = {}
+
+    def cached(self, body: bytes) -> TableState | None:
+        """The state for a TABLE_MAP event's body seen before; None: the table is not captured.
+
+        Raises:
+            KeyError: it was not seen yet: call ``learn``.
+        """
+        return self._by_map[body]
+
+    def of(self, name: TableName) -> TableState | None:
+        """The structure that the stream has met last, else the one that was read last, if the table is captured."""
+        if not self._filter.matches(name):
+            return None
+        known = self._known.get(name)
+        return self._current.get(name) or (self.state(known, None) if known is not None else None)
+
+    def changes(self, statement: Statement) -> list[Change]:
+        """What a statement did to captured tables, as far as it is known."""
+        if statement.kind == "index":
+            return []
+        kind: Literal["CREATE", "ALTER", "DROP"] = ("CREATE" if statement.kind == "create" else
+                                                    "DROP" if statement.kind == "drop" else "ALTER")
+        return [Change(kind, name, None if kind == "DROP" else self._known.get(name))
+                for name in statement.tables if self._filter.matches(name)]
+
+    def concerns(self, statement: Statement) -> bool:
+        """Whether a statement that changes rows itself may change those of captured tables; errs on the side of yes."""
+        if any(self._filter.matches(name) for name in statement.tables):
+            return True
+        # An INSERT names the one table that it changes first.
+        single = statement.tables and statement.text[:7].upper().startswith(("INSERT", "REPLACE"))
+        return not single and self._filter.database(statement.database)
+
+    async def read(self, names: Sequence[TableName]) -> None:
+        """Read the definitions of tables now, for what a statement has changed."""
+        self._known.update(await self._definitions(names))
+
+    def forget(self, statement: Statement) -> None:
+        """A statement may have changed definitions: they are read again when they are needed.
+
+        Those of tables that it does not name stay: without names in the binlog they may be the only ones that still fit.
+        """
+        # A server may fold names, which a statement shows as they were written.
+        named = {TableName(name.database.lower(), name.table.lower()) for name in statement.tables}
+
+        def changed(name: TableName) -> bool:
+            return not named or TableName(name.database.lower(), name.table.lower()) in named
+
+        self._known = {name: table for name, table in self._known.items() if not changed(name)}
+        self._by_map = {body: state for body, state in self._by_map.items() if state is not None and not changed(state.name)}
+        self._by_structure = {key: state for key, state in self._by_structure.items() if not changed(key[0])}
+        self._current = {name: state for name, state in self._current.items() if not changed(name)}
+
+    async def learn(self, event: bytes, context: Structure) -> TableState | None:
+        """The state for a TABLE_MAP event, made if necessary.
+
+        Args:
+            event: the whole event.
+            context: when and where it was met, and the statement before it.
+
+        Raises:
+            Fatal: the structure can't be known for sure.
+            Retriable: the source can't be asked now.
+        """
+        met = table_map.parse(event[HEADER_SIZE:])
+        state: TableState | None = None
+        if met.name in self._special or self._filter.matches(met.name):
+            state = self._by_structure.get((met.name, met.fingerprint))
+            if state is None and (table := await self._complete(met)) is not None:
+                state = self._by_structure[met.name, met.fingerprint] = self.state(table, context)
+            if state is not None:
+                self._current[met.name] = state
+        if len(self._by_map) >= _MOST:
+            self._by_map.clear()
+        self._by_map[event[AFTER_ID:]] = state
+        return state
+
+    def state(self, table: Table, context: Structure | None) -> TableState:
+        """The state for a structure; ``context`` is None for one that was read from ``information_schema``."""
+        captured = self._filter.matches(table.name)
+        version = self.versions.version(table, context and _about(context, table.name)) if captured else 0
+        layout = columns.layout(table, self._settings, self.options)
+        made = events.builder(layout, version, self._settings, self._partition, transactions=self._transactions,
+                              held=self._held, headers=self._headers)
+        return TableState(table, captured=captured, kind=self._special.get(table.name, ""), shard=self._shard, layout=layout,
+                          made=made, version=version, options=self.options)
+
+    async def _complete(self, met: TableMap) -> Table | None:
+        for attempt in range(2):
+            known = self._known.get(met.name)
+            if known is None:
+                self._known.update(await self._definitions([met.name]))
+                known = self._known.get(met.name)
+            try:
+                return table_map.complete(met, known)
+            except table_map.Mismatch as error:
+                if attempt == 0:
+                    self._known.pop(met.name, None)
+                    continue
+                if met.full:
+                    # What was read has been altered since: the event's own metadata is what counts.
+                    self._log.info("%s: information_schema has another structure by now (%s); defaults and comments are "
+                                   "unknown", met.name, error)
+                    return table_map.complete(met, None)
+                if self._lenient:
+                    self._log.warning("%s: changes are left out, because the structure of their rows is not known: %s",
+                                      met.name, error)
+                    return None
+                raise Fatal(
+                    f"{met.name}: the binlog's rows do not have the structure that information_schema shows now ({error}), so "
+                    "their columns can't be named for sure. Let the server write names into the binlog (SET GLOBAL "
+                    "binlog_row_metadata = FULL, kept in the server's configuration), and then start a new snapshot of the "
+                    "table; or alter the offset to a place after the change of the table") from error
+        raise AssertionError("unreachable")
+
+
+class Structure(NamedTuple):
+    """When and where a structure of a table was met, and the last statement before it that changed structures."""
+
+    ts_ms: int
+    file: str
+    pos: int
+    gtid: str
+    statement: str
+
+
+def _about(met: Structure, name: TableName) -> Structure:
+    """The same without a statement that does not name the table."""
+    named = re.search(rf"(?<![\w$]){re.escape(name.table)}(?![\w$])", met.statement, re.IGNORECASE) is not None
+    return met if named else met._replace(statement="")

@@ -1,0 +1,59 @@
+"""A task of the connector: one reader of the binlog, and the full pulls of what the task owns."""
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+from connectors.api import SourceTask
+from connectors.mysql.run import Run
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+
+    from connectors.api import Batch, Instruction, Position, TaskContext
+
+
+class MySqlTask(SourceTask):
+    """Reads the whole binlog and delivers the rows of one shard."""
+
+    aliases = ("io.debezium.connector.mysql.MySqlConnectorTask", "io.debezium.connector.mariadb.MariaDbConnectorTask")
+
+    def __init__(self, context: TaskContext) -> None:
+        super().__init__(context)
+        self._instructions: list[Instruction] = []
+        self._run: Run | None = None
+
+    def instruct(self, instructions: Sequence[Instruction]) -> None:
+        """See ``SourceTask.instruct``."""
+        self._instructions = list(instructions)
+        if self._run is not None:
+            self._run.instruct(self._instructions)
+
+    async def batches(self) -> AsyncGenerator[Batch, None]:
+        """See ``SourceTask.batches``.
+
+        Raises:
+            Retriable: the server is away, or the connection is lost.
+            Fatal: the binlog can't be read from the saved place, or not understood.
+            ConfigInvalid: the server refuses the account, or a saved offset can't be understood.
+        """
+        # A signal may send the stream to another place: then a new run begins there.
+        saved: list[tuple[Position, Position]] = []
+        while True:
+            run = self._run = Run(self.context, saved)
+            try:
+                run.instruct(self._instructions)
+                async with aclosing(run.batches()) as stream:
+                    async for batch in stream:
+                        yield batch
+            finally:
+                self._run = None
+                await run.close()
+            if run.moved_to is None:
+                return
+            saved = [(partition, offset) for partition, offset in batch.offsets if offset is not None]
+
+    async def committed(self, offsets: Sequence[tuple[Position, Position]]) -> None:
+        """See ``SourceTask.committed``: heartbeats have arrived."""
+        if self._run is not None:
+            self._run.committed(offsets)

@@ -1,0 +1,292 @@
+"""Rows of the text protocol, as full pulls read them, in the values of the stream. Pure.
+
+``select_list`` asks for each column in a form from which the stream's value can be made without loss: texts as their stored
+bytes, FLOAT as DOUBLE, TIMESTAMP as seconds since 1970. Sessions have to get results in utf8mb4 or
+unconverted (``SET NAMES utf8mb4``, ``character_set_results = NULL``); their time zone and SQL mode don't matter.
+"""
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.errors import Fatal, Skippable
+from connectors.mysql import type_codes as codes
+from connectors.mysql import types_temporal as temporal
+from connectors.mysql.charsets import charset_of
+from connectors.mysql.decode_columns import guarded, text_expression, vector
+from connectors.mysql.geometry import geometry, point
+from connectors.mysql.json_binary import from_server_text
+from connectors.mysql.type_values import EXACT, binary_value, decimal_value, wrap
+from connectors.mysql.types import Kind, datetime_unit, fraction, kind_of
+from connectors.mysql.types_defaults import missing_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from connectors.mysql.model import Column, ColumnPlan, Table
+    from connectors.mysql.types import ValueOptions
+
+_WORD: Final = re.compile(r"\$(\w)")
+_NULL: Final = 251
+_PLAIN_CHARSETS: Final = frozenset({"utf8mb4", "utf8mb3", "ascii"})
+
+
+class BadTextRow(Skippable):
+    """One row of a full pull can't be decoded.
+
+    Attributes:
+        column: the column it fails at, "" if unknown.
+        reason: why.
+        raw: the row as the server sent it.
+    """
+
+    def __init__(self, table: str, column: str, reason: str, raw: bytes) -> None:
+        self.column = column
+        self.reason = reason
+        self.raw = raw
+        super().__init__(f"a row of {table}: {f'column {column}' if column else 'a column'} can't be decoded: {reason}")
+
+
+def quoted(name: str) -> str:
+    """A name as SQL takes it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def select_list(table: Table, plans: Sequence[ColumnPlan | None]) -> list[str]:
+    """The expressions to select, for the columns with a plan in their order."""
+    return [expression(column) for column, plan in zip(table.columns, plans, strict=True) if plan is not None]
+
+
+def expression(column: Column) -> str:
+    """The SQL expression by which one column is to be read."""
+    name = quoted(column.name)
+    match kind_of(column):
+        case Kind.TEXT | Kind.ENUM | Kind.SET if charset_of(column.collation or 0).name not in _PLAIN_CHARSETS:
+            # As stored: the server's conversion to the session's charset and ours could differ.
+            return f"CAST({name} AS BINARY)"
+        case Kind.FLOAT | Kind.DOUBLE:
+            # A float is sent with six digits, a double with declared decimals with those; as plain doubles all digits are sent.
+            return f"{name} + 0e0"
+        case Kind.TIMESTAMP:
+            return f"UNIX_TIMESTAMP({name})"
+        case Kind.JSON:
+            return f"CAST({name} AS CHAR CHARACTER SET utf8mb4)"
+    return name
+
+
+def compile_text(table: Table, plans: Sequence[ColumnPlan | None], options: ValueOptions) -> Callable[[bytes], dict[str, Any]]:
+    """The decoder of one row packet of ``SELECT select_list(...)``; further values in the packet are left alone.
+
+    Returns:
+        The decoder: column name to the value after the plan's transform. It raises BadTextRow.
+    """
+    lines = ["def row(data):", "    p = 0"]
+    names: dict[str, Any] = {}
+    columns: dict[int, str] = {}
+    shown: list[str] = []
+    for place, (column, plan) in enumerate(zip(table.columns, plans, strict=True)):
+        if plan is None:
+            continue
+        _add(lines, names, columns, place, plan, _value(column, options))
+        shown.append(f"{column.name!r}: v{place}")
+    lines.append("    return {" + ", ".join(shown) + "}")
+    names["lengths"] = {252: 2, 253: 3, 254: 8}
+    names["from_bytes"] = int.from_bytes
+    exec(compile("\n".join(lines), f"<text rows of {table.name}>", "exec"), names)  # noqa: S102 - see ``decode``
+    fast: Callable[[bytes], dict[str, Any]] = names["row"]
+
+    def row(data: bytes) -> dict[str, Any]:
+        try:
+            return fast(data)
+        except Exception as error:
+            trace, column = error.__traceback__, ""
+            while trace is not None:
+                if trace.tb_frame.f_globals is names:
+                    column = columns.get(trace.tb_lineno, "")
+                trace = trace.tb_next
+            raise BadTextRow(str(table.name), column, str(error) or type(error).__name__, data) from error
+
+    return row
+
+
+def _add(lines: list[str], names: dict[str, Any], columns: dict[int, str], place: int, plan: ColumnPlan,
+         value: tuple[str, dict[str, Any]]) -> None:
+    """The reading of one column."""
+    template, own = value
+    for stem, thing in own.items():
+        names[f"{stem}{place}"] = thing
+    target = f"v{place}"
+    words = {**{stem: f"{stem}{place}" for stem in own}, "0": "data[p:(p := p + n)]", "t": f"t{place}", "y": f"y{place}"}
+    transform = None
+    if plan.transform is not None:
+        transform = f"mask{place}"
+        names[transform] = plan.transform
+
+    def put(depth: int, text: str) -> None:
+        lines.append("    " * depth + text)
+        columns[len(lines)] = plan.column.name
+
+    put(1, "n = data[p]")
+    put(1, "p += 1")
+    put(1, f"if n == {_NULL}:")
+    put(2, f"{target} = {f'{transform}(None)' if transform is not None and plan.nulls else None}")
+    put(1, "else:")
+    put(2, f"if n > {_NULL}:")
+    put(3, "n = from_bytes(data[p:p + (s := lengths[n])], 'little')")
+    put(3, "p += s")
+    put(2, f"{target} = {_WORD.sub(lambda match: words[match[1]], template)}")
+    if transform is not None:
+        put(2, f"{target} = {transform}({target})" if plan.nulls else
+            f"if {target} is not None: {target} = {transform}({target})")
+
+
+def _value(column: Column, options: ValueOptions) -> tuple[str, dict[str, Any]]:
+    """The expression of a value from the text ``$0``, and what it refers to."""
+    kind = kind_of(column)
+    make = _MAKERS.get(kind)
+    if make is None:
+        raise Fatal(f"column {column.name} ({column.declared}) can't be read; leave it out with column.exclude.list")
+    return make(column, options)
+
+
+def _integer(column: Column, options: ValueOptions) -> tuple[str, dict[str, Any]]:
+    if column.unsigned and column.type == codes.LONGLONG:
+        if options.bigint_unsigned_mode == "precise":
+            return "$f(int($0))", {"f": Decimal}
+        return "$f(int($0))", {"f": wrap}
+    return "int($0)", {}
+
+
+def _decimal(column: Column, options: ValueOptions) -> tuple[str, dict[str, Any]]:
+    del column
+    # A negative zero, which the binlog doesn't have, becomes zero.
+    if options.decimal_mode == "precise":
+        return "$p($f($0.decode()))", {"f": Decimal, "p": EXACT.plus}
+    return "$g($p($f($0.decode())))", {"f": Decimal, "p": EXACT.plus, "g": decimal_value(options.decimal_mode)}
+
+
+def _float(column: Column, options: ValueOptions) -> tuple[str, dict[str, Any]]:
+    del column, options
+    return "float($0)", {}
+
+
+def _boolean(column: Column, options: ValueOptions) -> tuple[str, dict[str, Any]]:
+    del column, options
+    return "$0 != b'\\0'", {}
+
+
+def _bits(column: Column, options: ValueOptions) -> tuple[str, dict[str, Any]]:
+    del options
+    size = (column.meta + 7) // 8
+    return f"$0.rjust({size}, b'\\0')[::-1]", {}
+
+
+def _text(column: Column, options: ValueOptions) -> tuple[str, dict[str, Any]]:
+    template, names = text_expression(charset_of(column.collation or 0).name, options.charset_errors)
+    return template, names
+
+
+def _bytes(column: Column, options: ValueOptions) -> tuple[str, dict[str, Any]]:
+    if options.binary_mode == "bytes":
+        return "$0", {}
+    del column
+    return "$f($0)", {"f": binary_value(options.binary_mode)}
+
+
+def _year(column: Column, options: ValueOptions) -> tuple[str, dict[str, Any]]:
+    del column, options
+    # The binlog's 0 stands for the year 0000 and is read as 1900, as Debezium does.
+    return "int($0) or 1900", {}
+
+
+def _or_missing(template: str, column: Column, options: ValueOptions) -> tuple[str, dict[str, Any]]:
+    missing = missing_value(column, options)
+    if missing is None:
+        return template, {}
+    return f"$z if ($t := {template}) is None else $t", {"z": missing}
+
+
+def _settings(options: ValueOptions) -> dict[str, Any]:
+    return {"adjust": options.enable_time_adjuster, "lenient": options.invalid_dates == "epoch"}
+
+
+def _date(column: Column, options: ValueOptions) -> tuple[str, dict[str, Any]]:
+    table = temporal.text_days(**_settings(options), text="Z" if options.time_mode == "isostring" else "")
+    template, names = _or_missing("$d[$0]", column, options)
+    return template, {"d": table, **names}
+
+
+def _time(column: Column, options: ValueOptions) -> tuple[str, dict[str, Any]]:
+    show = guarded(temporal.time_value(options.time_mode, fraction(column)), column, options)
+    return "$f($g($0))", {"f": show, "g": temporal.text_micros}
+
+
+def _datetime(column: Column, options: ValueOptions) -> tuple[str, dict[str, Any]]:
+    unit = datetime_unit(fraction(column), options)
+    text = unit == "text"
+    factor = 1 if text else temporal.unit_factor(unit)
+    digits = fraction(column)
+    days = temporal.text_days(**_settings(options), text="T" if text else "", factor=temporal.DAY_SECONDS * factor)
+    missing, fit = missing_value(column, options), guarded(temporal.in_int64, column, options)
+    if unit in ("ms", "us"):
+        names = {"d": days, "c": temporal.text_clocks(factor), "s": temporal.text_seconds(factor), "z": missing}
+        rest = f" + int($t[20:]) * {factor} // {10 ** digits}" if digits else ""
+        return ("$z if ($y := $d[($t := $0)[:10]]) is None else $y + $c[$t[11:16]] + $s[$t[17:19]]" + rest), names
+
+    def read(shown: bytes) -> Any:
+        day: Any = days[shown[:10]]
+        if day is None:
+            return missing
+        hour, minute, second = int(shown[11:13]), int(shown[14:16]), int(shown[17:19])
+        micros = int(shown[20:].ljust(6, b"0")) if digits else 0
+        if text:
+            return day + temporal.clock_text(hour << 12 | minute << 6 | second, micros)
+        return fit(day + (hour * 3600 + minute * 60 + second) * factor + micros * 1000)
+
+    return "$f($0)", {"f": read}
+
+
+def _timestamp(column: Column, options: ValueOptions) -> tuple[str, dict[str, Any]]:
+    del options
+    digits = fraction(column)
+    names: dict[str, Any] = {"d": temporal.day_texts(), "m": temporal.MINUTE_TEXTS,
+                             "s": temporal.SECOND_TEXTS["." if digits else "Z"]}
+    if not digits:
+        return "$d[($t := int($0)) // 86400] + $m[$t // 60 % 1440] + $s[$t % 60]", names
+    days, minutes, seconds = names["d"], names["m"], names["s"]
+
+    def read(shown: bytes) -> str:
+        whole, _, rest = shown.partition(b".")
+        second = int(whole)
+        end = rest.decode("ascii")[:digits].ljust(digits, "0")
+        return f"{days[second // 86400]}{minutes[second // 60 % 1440]}{seconds[second % 60]}{end}Z"
+
+    return "$f($0)", {"f": read}
+
+
+def _json(column: Column, options: ValueOptions) -> tuple[str, dict[str, Any]]:
+    del column, options
+    return "$f($0.decode())", {"f": from_server_text}
+
+
+def _plain(column: Column, options: ValueOptions) -> tuple[str, dict[str, Any]]:
+    del column, options
+    return "$0.decode()", {}
+
+
+def _function(function: Callable[[bytes], Any]) -> Callable[[Column, ValueOptions], tuple[str, dict[str, Any]]]:
+    def make(column: Column, options: ValueOptions) -> tuple[str, dict[str, Any]]:
+        del column, options
+        return "$f($0)", {"f": function}
+
+    return make
+
+
+_MAKERS: Final[dict[Kind, Callable[[Column, ValueOptions], tuple[str, dict[str, Any]]]]] = {
+    Kind.INTEGER: _integer, Kind.DECIMAL: _decimal, Kind.FLOAT: _float, Kind.DOUBLE: _float, Kind.BOOLEAN: _boolean,
+    Kind.BITS: _bits, Kind.TEXT: _text, Kind.BYTES: _bytes, Kind.ENUM: _text, Kind.SET: _text, Kind.YEAR: _year,
+    Kind.DATE: _date, Kind.TIME: _time, Kind.DATETIME: _datetime, Kind.TIMESTAMP: _timestamp, Kind.JSON: _json,
+    Kind.GEOMETRY: _function(geometry), Kind.POINT: _function(point), Kind.VECTOR: _function(vector),
+    Kind.UUID: _plain, Kind.INET4: _plain, Kind.INET6: _plain,
+}

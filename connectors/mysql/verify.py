@@ -1,0 +1,331 @@
+"""The source's side of ``millrace verify``: tables in one read view at a known place, and what events say of rows.
+
+Rows of the source are made events by the connector's own code, and both sides' events are read by the same function here, so
+that two forms of one value don't count as a difference.
+"""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+from aiomysql.connection import MysqlPacket
+from pymysql.constants.COMMAND import COM_QUERY
+from pymysql.err import MySQLError
+
+from connectors.errors import ConfigInvalid, Fatal, Skippable
+from connectors.formats import ums
+from connectors.mysql import catalog, columns, config, connection, events, text_rows
+from connectors.mysql.filters import TableFilter
+from connectors.mysql.lag import saved_place
+from connectors.mysql.model import Source
+from connectors.mysql.positions import file_number, spot
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+
+    from connectors.api import Position, SourceRecord
+    from connectors.mysql.columns import Layout
+    from connectors.mysql.connection import ServerInfo
+    from connectors.mysql.events.contract import EventSettings, TableEvents
+    from connectors.mysql.model import Place, Table
+    from connectors.mysql.types import ValueOptions
+    from connectors.options import Config
+
+#: Rows that are handed over at once.
+_ROWS: Final = 1000
+#: Numbers that ``ums_id_`` keeps for a byte of the binlog (``connectors.mysql.events.ums``).
+_UMS_SLOTS: Final = 64
+
+
+class Change(NamedTuple):
+    """What a message says of one row.
+
+    Attributes:
+        kind: ``set``: the row is like this from here on; ``gone``: it is deleted; ``later``: something happened to it after the
+            place of comparison.
+        table: ``database.table``.
+        key: of the row; None for a table without key.
+        row: the row; for ``gone`` only where there is no key.
+    """
+
+    kind: str
+    table: str
+    key: Any
+    row: dict[str, Any] | None
+
+
+class TableEntry:
+    """One captured table, ready to be read.
+
+    Attributes:
+        name: ``database.table``.
+        table: its structure.
+        key: the names of the key's fields; () for no key.
+        fields: names of the row's fields, as ``made`` writes them.
+        made: makes its records.
+        bad: rows that could not be read.
+        complaint: about the first of them.
+    """
+
+    def __init__(self, table: Table, settings: EventSettings, options: ValueOptions) -> None:
+        self.name = str(table.name)
+        self.table = table
+        self.layout: Layout = columns.layout(table, settings, options)
+        self.key = tuple(field.name for field in self.layout.key)
+        self.fields = tuple(field.name for field in self.layout.values)
+        self.made: TableEvents = events.builder(self.layout, 0, settings, {})
+        self.bad = 0
+        self.complaint = ""
+        self._options = options
+
+    def sql(self) -> str:
+        """The statement that reads its rows."""
+        wanted = ", ".join(text_rows.select_list(self.table, self.layout.plans)) or "1"
+        name = ".".join("`" + part.replace("`", "``") + "`" for part in self.table.name)
+        return f"SELECT {wanted} FROM {name}"  # noqa: S608 - names are quoted
+
+    def decoder(self) -> Callable[[bytes], dict[str, Any]]:
+        """Makes a row of a packet of that statement's result."""
+        decode: Callable[[bytes], dict[str, Any]] = text_rows.compile_text(self.table, self.layout.plans, self._options)
+        return decode
+
+    def records(self, rows: Sequence[dict[str, Any]], place: Place) -> list[SourceRecord]:
+        """The records that a full pull would make of rows read at ``place``."""
+        out: list[SourceRecord] = []
+        source = Source(ts_ms=0, ts_us=0, server_id=place.server_id, file=place.file, pos=place.pos)
+        self.made.snapshot(rows, source, "true", {}, out)
+        return out
+
+
+class SourceView:
+    """The captured tables as they are in one read view. A connection of its own; not for several tasks at the same time.
+
+    Attributes:
+        place: where in the binlog the view is: everything before it is in the view and nothing after it.
+        tables: by name.
+    """
+
+    def __init__(self, parsed: Config) -> None:
+        self._config = parsed
+        self._connection: Any = None
+        self.place: Place
+        self.tables: dict[str, TableEntry] = {}
+
+    async def open(self, wanted: Callable[[str], bool]) -> None:
+        """Find the tables and open the view.
+
+        Args:
+            wanted: whether a captured table (``database.table``) is to be compared.
+
+        Raises:
+            Retriable: the server is away.
+            Fatal, ConfigInvalid: it refuses, or there is no such table.
+        """
+        settings = config.connection_settings(self._config)
+        self._connection = await connection.connect(settings, server_name="the source")
+        info = await connection.server_info(self._connection)
+        options = config.value_options(self._config, info.flavor)
+        # Whatever events are left out: what is there must be equal to what the source has.
+        shape = msgspec.structs.replace(config.event_settings(self._config, info.flavor), skipped=frozenset(),
+                                        skip_unchanged=False, transactions=False, tombstones=False)
+        tables = TableFilter(shape)
+        special = {name.lower() for name in shape.signal_tables}
+        names = [name for name in await catalog.captured(self._connection, tables.matches, tables.database)
+                 if wanted(str(name)) and str(name).lower() not in special]
+        if not names:
+            raise ConfigInvalid("no table is captured and wanted: check database.include.list, table.include.list and "
+                                f"--tables, and whether {settings.user!r} may see the tables (SHOW GRANTS)")
+        self.place = await open_view(self._connection, info)
+        for name, table in (await catalog.definitions(self._connection, names)).items():
+            self.tables[str(name)] = TableEntry(table, shape, options)
+
+    async def estimate(self) -> int:
+        """About how many rows there are."""
+        names = [entry.table.name for entry in self.tables.values()]
+        return sum((await catalog.estimates(self._connection, names)).values())
+
+    async def records(self, entry: TableEntry) -> AsyncIterator[list[SourceRecord]]:
+        """All rows of a table as records, some at a time; those that can't be read are counted in ``entry``.
+
+        Raises:
+            Retriable: the connection is lost: the view is gone with it, begin again.
+            Fatal: the server refuses.
+        """
+        decode = entry.decoder()
+        rows: list[dict[str, Any]] = []
+        async for packet in self._packets(entry.sql()):
+            try:
+                rows.append(decode(packet))
+            except Skippable as error:
+                entry.bad += 1
+                entry.complaint = entry.complaint or str(error)
+                continue
+            if len(rows) >= _ROWS:
+                yield entry.records(rows, self.place)
+                rows = []
+        if rows:
+            yield entry.records(rows, self.place)
+
+    async def _packets(self, sql: str) -> AsyncIterator[bytes]:
+        """The row packets of a result, without its being held in memory anywhere."""
+        opened = self._connection
+        try:
+            await opened._execute_command(COM_QUERY, sql)  # noqa: SLF001 - the driver's own cursors decode each value
+            count = (await opened._read_packet(MysqlPacket)).read_length_encoded_integer()  # noqa: SLF001
+            for _ in range(count + 1):  # the columns' descriptions and the packet that ends them
+                await opened._read_packet(MysqlPacket)  # noqa: SLF001
+            while True:
+                packet = await opened._read_packet(MysqlPacket)  # noqa: SLF001
+                if packet.is_eof_packet():
+                    return
+                yield bytes(packet.get_all_data())
+        except (MySQLError, OSError, EOFError, RuntimeError) as error:
+            raise connection.failure(error, f"running {sql[:200]}") from error
+
+    async def close(self) -> None:
+        """Give the view up."""
+        opened, self._connection = self._connection, None
+        if opened is not None:
+            opened.close()
+
+
+async def open_view(opened: Any, info: ServerInfo) -> Place:
+    """Begin a transaction with a read view, and tell its place in the binlog.
+
+    MariaDB tells the place of a view itself. MySQL doesn't: writes are locked out for the moment in which it is opened.
+
+    Raises:
+        Retriable: the connection is lost.
+        Fatal: a privilege lacks (with MySQL RELOAD), or the binlog is off.
+    """
+    ask = connection.query
+    await ask(opened, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    if not info.mariadb:
+        await ask(opened, "FLUSH TABLES WITH READ LOCK")
+        try:
+            await ask(opened, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+            return await connection.current_place(opened, info)
+        finally:
+            await ask(opened, "UNLOCK TABLES")
+    await ask(opened, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+    status = {_text(name).lower(): _text(value) for name, value in await ask(opened, "SHOW STATUS LIKE 'binlog_snapshot_%'")}
+    file, pos = status.get("binlog_snapshot_file", ""), status.get("binlog_snapshot_position", "")
+    if not file or not pos:
+        raise Fatal("the server doesn't tell the binlog position of a read view (binlog_snapshot_file): check "
+                    "that log_bin is on")
+    place = await connection.current_place(opened, info, gtids=False)
+    return msgspec.structs.replace(place, file=file, pos=int(pos))
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value or "")
+
+
+# What events say.
+
+
+class Reader:
+    """Reads messages of either side.
+
+    Args:
+        tables: name -> names of the key's fields, () for none.
+        topics: topic -> the table whose plain rows (without envelope) it has.
+        place: of the source's view; None for messages of the source itself.
+    """
+
+    def __init__(self, tables: Mapping[str, tuple[str, ...]], topics: Mapping[str, str], place: Place | None) -> None:
+        self._tables = tables
+        self._topics = topics
+        self._place = None if place is None else spot(place.file, place.pos)
+        self._place_id = None if place is None else spot(place.file, place.pos * _UMS_SLOTS)
+        # A namespace has no dots within its parts.
+        self._by_namespace = {_namespaced(*name.split(".", 1)): name for name in tables}
+
+    def changes(self, topic: str, key: Any, value: Any) -> Iterator[Change]:
+        """What a decoded message says of rows of the tables; others are passed over."""
+        if is_ums(value):
+            yield from self._ums(value)
+        elif is_envelope(value):
+            yield from self._envelope(key, value)
+        elif topic in self._topics:
+            yield from self._plain(self._topics[topic], key, value)
+
+    def _envelope(self, key: Any, event: dict[str, Any]) -> Iterator[Change]:
+        source, op = event["source"], event["op"]
+        table = f"{source.get('db')}.{source.get('table')}"
+        names = self._tables.get(table)
+        if names is None or op not in ("c", "r", "u", "d"):
+            return
+        if not names:
+            key = None
+        before, after = event.get("before"), event.get("after")
+        # What begins at the view's place comes after it, but for rows that were read, which are as of their place.
+        at = spot(str(source.get("file")), int(source.get("pos") or 0))
+        if self._place is not None and (at > self._place or (at == self._place and op != "r")):
+            yield Change("later", table, key, None)
+            return
+        if key is None and op in ("u", "d"):
+            if before is not None:
+                yield Change("gone", table, None, before)
+        elif op == "d":
+            yield Change("gone", table, key, None)
+        if op != "d" and after is not None:
+            yield Change("set", table, key, after)
+
+    def _plain(self, table: str, key: Any, value: Any) -> Iterator[Change]:
+        if not self._tables[table]:
+            key = None
+        if value is None or value.get("__deleted") in ("true", True):
+            if key is not None:
+                yield Change("gone", table, key, None)
+            return
+        yield Change("set", table, key, {name: each for name, each in value.items() if not name.startswith("__")})
+
+    def _ums(self, message: dict[str, Any]) -> Iterator[Change]:
+        kind = message["protocol"]["type"]
+        if kind not in (ums.INCREMENT, ums.INITIAL, ums.BATCH):
+            return
+        namespace = ums.Namespace.parse(message["schema"]["namespace"])
+        table = self._by_namespace.get(_namespaced(namespace.database, namespace.table))
+        if table is None:
+            return
+        names = self._tables[table]
+        fields = [field["name"] for field in message["schema"]["fields"]]
+        for row in message["payload"]:
+            values = dict(zip(fields, row["tuple"], strict=True))
+            op = values.get(ums.OPERATION)
+            shown = {name: each for name, each in values.items() if not name.startswith("ums_")}
+            key = {name: shown.get(name) for name in names} if names else None
+            if self._place_id is not None and int(values.get(ums.ID) or 0) > self._place_id:
+                yield Change("later", table, key, None)
+            elif op in (ums.BEFORE, ums.DELETE):
+                yield Change("gone", table, key, shown if key is None else None)
+            else:
+                yield Change("set", table, key, shown)
+
+
+def _namespaced(database: str, table: str) -> tuple[str, str]:
+    return database.replace(".", "_"), table.replace(".", "_")
+
+
+def is_envelope(value: Any) -> bool:
+    """Whether a decoded value is a change event of Debezium's form."""
+    return isinstance(value, dict) and "op" in value and isinstance(value.get("source"), dict)
+
+
+def is_ums(value: Any) -> bool:
+    """Whether a decoded value is a UMS message."""
+    return isinstance(value, dict) and value.keys() >= {"protocol", "schema", "payload"}
+
+
+def reached(prefix: str, offsets: Sequence[tuple[Position, Position]], place: Place) -> tuple[bool, str]:
+    """Whether the saved offsets say that everything before ``place`` is delivered, and where they are.
+
+    Raises:
+        ValueError: an offset is not understood.
+    """
+    found = saved_place(prefix, offsets)
+    if found is None:
+        return False, "nowhere yet"
+    at = found[0]
+    return (file_number(at.file), at.pos) >= (file_number(place.file), place.pos), f"{at.file}:{at.pos}"

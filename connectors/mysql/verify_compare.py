@@ -1,0 +1,321 @@
+"""Compares two sets of rows that fit in no memory: what a topic says and what a table holds.
+
+Both sides are reduced to digests and divided by key over files on disk; then each file is compared by itself. What is held in
+memory is one file's keys. Everything here blocks for as long as the disk takes: call it in a thread.
+"""
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from hashlib import blake2b
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import IO, TYPE_CHECKING, Any, Final, Self
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from types import TracebackType
+
+_SIZE: Final = 16
+_HEAD: Final = struct.Struct("<BHBqBH")
+_SOURCE, _SET, _GONE, _LATER, _PLUS, _MINUS, _LOOSE = range(7)
+_LOOSE_STEPS: Final = {_PLUS: 1, _MINUS: -1, _LOOSE: -1}
+#: Stands for a key whose first column is no integer.
+NO_NUMBER: Final = -(1 << 63)
+#: Ranges of a table at most; beyond it they are made twice as wide.
+_MOST_RANGES: Final = 64
+_FIRST_WIDTH: Final = 4096
+_KEY_TEXT: Final = 200
+_BITS: Final = (1 << 64) - 1
+_encode: Final = msgspec.json.Encoder(order="sorted").encode
+
+
+def digest(value: Any) -> bytes:
+    """16 bytes for a JSON-like value; the order of an object's members has no part in it."""
+    return blake2b(_encode(value), digest_size=_SIZE).digest()
+
+
+class Range(msgspec.Struct):
+    """Sums over the rows of one stretch of keys; the checksums don't depend on the order of rows."""
+
+    source_rows: int = 0
+    topic_rows: int = 0
+    source_checksum: int = 0
+    topic_checksum: int = 0
+
+    def add(self, other: Range) -> None:
+        """Take in another one's rows."""
+        self.source_rows += other.source_rows
+        self.topic_rows += other.topic_rows
+        self.source_checksum = self.source_checksum + other.source_checksum & _BITS
+        self.topic_checksum = self.topic_checksum + other.topic_checksum & _BITS
+
+
+class TableReport(msgspec.Struct):
+    """What the comparison of one table found.
+
+    Attributes:
+        table: ``database.table``.
+        topics: where its rows are.
+        total: sums over all rows.
+        missing: rows of the source that the topic lacks.
+        extra: rows of the topic that the source lacks.
+        different: rows with the same key and other contents.
+        unsettled: rows that differ but were changed again after the place of comparison, on a topic that may be compacted.
+        older_structure: equal rows that were compared on the columns both structures have.
+        examples: keys of rows that differ, by kind.
+        width: how many numbers of the first key column make a range; 0: the key begins with no integer.
+        ranges: by number of the range (first key divided by ``width``).
+        note: what else is to be known.
+    """
+
+    table: str
+    topics: list[str] = msgspec.field(default_factory=list)
+    total: Range = msgspec.field(default_factory=Range)
+    missing: int = 0
+    extra: int = 0
+    different: int = 0
+    unsettled: int = 0
+    older_structure: int = 0
+    examples: dict[str, list[str]] = msgspec.field(default_factory=dict)
+    width: int = 0
+    ranges: dict[int, Range] = msgspec.field(default_factory=dict)
+    note: str = ""
+
+    @property
+    def equal(self) -> bool:
+        """Whether nothing differs for sure."""
+        return not (self.missing or self.extra or self.different)
+
+    def bad_ranges(self) -> list[tuple[int, int]]:
+        """First and last number of the ranges whose counts or checksums differ."""
+        return [(number * self.width, (number + 1) * self.width - 1) for number, sums in sorted(self.ranges.items())
+                if (sums.source_rows, sums.source_checksum) != (sums.topic_rows, sums.topic_checksum)]
+
+    def count(self, number: int, sums: Range) -> None:
+        """Add sums to the total and to the range of a first key."""
+        self.total.add(sums)
+        if number == NO_NUMBER:
+            return
+        self.width = self.width or _FIRST_WIDTH
+        self.ranges.setdefault(number // self.width, Range()).add(sums)
+        while len(self.ranges) > _MOST_RANGES:
+            self.width *= 2
+            wider: dict[int, Range] = {}
+            for old, each in self.ranges.items():
+                wider.setdefault(old // 2, Range()).add(each)
+            self.ranges = wider
+
+    def example(self, kind: str, key: str, most: int) -> None:
+        """Keep a key as an example."""
+        found = self.examples.setdefault(kind, [])
+        if len(found) < most:
+            found.append(key)
+
+
+class Structures:
+    """The sets of columns that a table's rows have on the topic: number 0 is that of the source now."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self.now = frozenset(columns)
+        self._common: list[frozenset[str]] = [self.now]
+        self._numbers: dict[frozenset[str], int] = {self.now: 0}
+
+    def number(self, row: Mapping[str, Any]) -> int:
+        """The number of a topic row's structure."""
+        names = frozenset(row)
+        found = self._numbers.get(names)
+        if found is None:
+            common = names & self.now
+            found = self._common.index(common) if common in self._common else len(self._common)
+            if found == len(self._common):
+                self._common.append(common)
+            self._numbers[names] = found
+        return found
+
+    def digest(self, row: Mapping[str, Any], number: int) -> bytes:
+        """The digest of a row's columns that structure ``number`` shares with the source."""
+        common = self._common[number]
+        return digest(row if len(row) == len(common) else {name: value for name, value in row.items() if name in common})
+
+    def digests(self, row: Mapping[str, Any]) -> list[bytes]:
+        """A source row's digests for all structures met so far."""
+        return [self.digest(row, number) for number in range(len(self._common))]
+
+
+class Comparison:
+    """Collects the rows of both sides, the topic's first, then compares them. A context manager; not thread-safe.
+
+    Args:
+        tables: name -> its columns as the topic would show them now.
+        expected: how many rows and events will come, about: decides into how many files they are divided.
+        examples: keys to keep of each kind of difference.
+        folder: where to make the temporary folder; None: the system's place.
+    """
+
+    def __init__(self, tables: Mapping[str, Sequence[str]], *, expected: int = 0, examples: int = 5,
+                 folder: str | None = None) -> None:
+        self.reports = {name: TableReport(name) for name in tables}
+        self._numbers = {name: number for number, name in enumerate(tables)}
+        self._names = list(tables)
+        self._structures = {name: Structures(columns) for name, columns in tables.items()}
+        self._examples = examples
+        self._count = min(max(expected // 200_000, 8), 512)
+        self._folder = TemporaryDirectory(prefix="millrace-verify-", dir=folder)
+        self._files: list[IO[bytes]] = []
+        self._older: Counter[int] = Counter()
+
+    def __enter__(self) -> Self:
+        for number in range(self._count):
+            # Closed by __exit__: they live as long as the comparison.
+            self._files.append(Path(self._folder.name, str(number)).open("w+b", buffering=1 << 16))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for file in self._files:
+            file.close()
+        self._folder.cleanup()
+
+    def source(self, table: str, key: Any, row: Mapping[str, Any]) -> None:
+        """A row of the source. All rows of the topic must have come before it."""
+        structures = self._structures[table]
+        if key is None:
+            self._put(_LOOSE, table, None, structures.digest(row, 0), 0, [], row)
+        else:
+            self._put(_SOURCE, table, key, digest(key), 0, structures.digests(row))
+
+    def topic_row(self, table: str, key: Any, row: Mapping[str, Any]) -> None:
+        """The topic says that the row is like this now; for a table without key (None), that there is one more like it."""
+        structures = self._structures[table]
+        number = structures.number(row)
+        value = structures.digest(row, number)
+        if key is None:
+            self._put(_PLUS, table, None, value, number, [], row)
+        else:
+            self._put(_SET, table, key, digest(key), number, [value])
+
+    def topic_gone(self, table: str, key: Any, row: Mapping[str, Any] | None = None) -> None:
+        """The topic says that the row is deleted; ``row`` is needed for a table without key."""
+        if key is not None:
+            self._put(_GONE, table, key, digest(key), 0, [])
+        elif row is not None:
+            structures = self._structures[table]
+            number = structures.number(row)
+            self._put(_MINUS, table, None, structures.digest(row, number), number, [], row)
+
+    def topic_later(self, table: str, key: Any) -> None:
+        """The row was changed after the place of comparison: earlier events of it may have been compacted away."""
+        if key is not None:
+            self._put(_LATER, table, key, digest(key), 0, [])
+
+    def _put(self, kind: int, table: str, key: Any, identity: bytes, structure: int, digests: Sequence[bytes],
+             row: Mapping[str, Any] | None = None) -> None:
+        number = NO_NUMBER
+        text = _encode(row if key is None else key)[:_KEY_TEXT]
+        if isinstance(key, dict):
+            first = next(iter(key.values()), None)
+            if type(first) is int and NO_NUMBER < first < -NO_NUMBER:
+                number = first
+        file = self._files[int.from_bytes(identity[:2], "little") % self._count]
+        file.write(_HEAD.pack(kind, self._numbers[table], structure, number, len(digests), len(text)) + identity
+                   + b"".join(digests) + text)
+
+    def compare(self) -> Iterator[tuple[int, int]]:
+        """Compare file by file; yields (files done, files) after each. The reports are complete at the end."""
+        for done, file in enumerate(self._files, 1):
+            self._compare(file)
+            if done == self._count:
+                self._settle_older()
+            yield done, self._count
+
+    def _compare(self, file: IO[bytes]) -> None:
+        file.seek(0)
+        # (table, identity) -> (structure, digest or None for deleted, changed later, first key, text)
+        states: dict[tuple[int, bytes], tuple[int, bytes | None, bool, int, bytes]] = {}
+        loose: Counter[tuple[int, int, bytes]] = Counter()
+        texts: dict[tuple[int, int, bytes], bytes] = {}
+        while head := file.read(_HEAD.size):
+            kind, table, structure, number, count, size = _HEAD.unpack(head)
+            identity = file.read(_SIZE)
+            digests = file.read(_SIZE * count)
+            text = file.read(size)
+            if kind in _LOOSE_STEPS:
+                self._loose_row(kind, table, structure, identity, loose)
+                texts.setdefault((table, structure, identity), text)
+            elif kind == _SOURCE:
+                self._source_row(table, identity, digests, number, text, states)
+            else:
+                then = states.get((table, identity), (0, None, False, number, text))
+                if kind == _LATER:
+                    states[table, identity] = (then[0], then[1], True, number, text)
+                else:
+                    states[table, identity] = (structure, digests or None, then[2], number, text)
+        self._left(states, loose, texts)
+
+    def _loose_row(self, kind: int, table: int, structure: int, identity: bytes,
+                   loose: Counter[tuple[int, int, bytes]]) -> None:
+        """Count a row of a table without key."""
+        loose[table, structure, identity] += _LOOSE_STEPS[kind]
+        report = self.reports[self._names[table]]
+        if kind == _LOOSE:
+            report.total.add(Range(source_rows=1, source_checksum=_sum(identity)))
+        else:
+            step = _LOOSE_STEPS[kind]
+            report.total.add(Range(topic_rows=step, topic_checksum=step * _sum(identity)))
+
+    def _source_row(self, table: int, identity: bytes, digests: bytes, number: int, text: bytes,
+                    states: dict[tuple[int, bytes], tuple[int, bytes | None, bool, int, bytes]]) -> None:
+        report = self.reports[self._names[table]]
+        full = _sum(digests)
+        sums = Range(source_rows=1, source_checksum=full)
+        structure, found, later, _, _ = states.pop((table, identity), (0, None, False, 0, b""))
+        if found is None:
+            kind = "missing"
+        elif digests[structure * _SIZE:(structure + 1) * _SIZE] == found:
+            kind = ""
+            sums.topic_rows, sums.topic_checksum = 1, full
+            report.older_structure += structure > 0
+        else:
+            kind = "different"
+            sums.topic_rows, sums.topic_checksum = 1, _sum(found)
+        report.count(number, sums)
+        self._differs(report, kind, text, later=later)
+
+    def _differs(self, report: TableReport, kind: str, text: bytes, *, later: bool = False, times: int = 1) -> None:
+        if not kind:
+            return
+        kind = "unsettled" if later else kind
+        setattr(report, kind, getattr(report, kind) + times)
+        report.example(kind, text.decode("utf-8", "replace"), self._examples)
+
+    def _left(self, states: Mapping[tuple[int, bytes], tuple[int, bytes | None, bool, int, bytes]],
+              loose: Counter[tuple[int, int, bytes]], texts: Mapping[tuple[int, int, bytes], bytes]) -> None:
+        for (table, _), (_, found, later, number, text) in states.items():
+            if found is not None:
+                report = self.reports[self._names[table]]
+                report.count(number, Range(topic_rows=1, topic_checksum=_sum(found)))
+                self._differs(report, "extra", text, later=later)
+        for (table, structure, identity), count in loose.items():
+            report = self.reports[self._names[table]]
+            if structure and count:
+                # Which of the source's rows it was can't be told without the columns that it lacks.
+                self._differs(report, "unsettled", texts[table, structure, identity], times=abs(count))
+                self._older[table] += count
+            elif count:
+                self._differs(report, "extra" if count > 0 else "missing", texts[table, structure, identity], times=abs(count))
+
+    def _settle_older(self) -> None:
+        """Rows without key that the topic has in an older structure are not missing."""
+        for table, count in self._older.items():
+            report = self.reports[self._names[table]]
+            report.missing -= min(max(count, 0), report.missing)
+            if not report.missing:
+                report.examples.pop("missing", None)
+            report.note = (f"{count} rows have an older structure on the topic and the table has no key: these rows were "
+                           "counted and not compared")
+
+
+def _sum(value: bytes) -> int:
+    return int.from_bytes(value[:8], "little")

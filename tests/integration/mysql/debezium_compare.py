@@ -1,0 +1,202 @@
+"""Compares two captures of the world record by record, leaf by leaf; what may differ is named, with the reason."""
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from tests.integration.mysql.debezium_world import Capture, Record
+
+_ABSENT = "(absent)"
+
+
+class Difference(NamedTuple):
+    """One leaf that is not the same.
+
+    Attributes:
+        variant: whose options.
+        topic: the topic.
+        phase: of the record.
+        number: of the record within topic and phase.
+        path: where in the record, as ``value.after.id`` or ``value_schema.before.id.type``.
+    """
+
+    variant: str
+    topic: str
+    phase: str
+    number: int
+    path: str
+    theirs: Any
+    ours: Any
+
+    def __str__(self) -> str:
+        return (f"[{self.variant}] {self.topic} {self.phase} {self.number}: {self.path}\n"
+                f"    theirs {_short(self.theirs)}\n    ours   {_short(self.ours)}")
+
+
+class Deliberate(NamedTuple):
+    """A difference that is wanted.
+
+    Attributes:
+        name: what to call it.
+        reason: why ours is as it is.
+        topic: regular expression of the whole topic's name.
+        path: regular expression of the whole path.
+        variants: where it is met; () for all.
+        phases: "snapshot", "stream" or both.
+        when: says of theirs and ours whether this is it.
+        chance: whether it is met only where the stream is behind the statements: it may be missing.
+    """
+
+    name: str
+    reason: str
+    topic: str
+    path: str
+    variants: tuple[str, ...] = ()
+    phases: tuple[str, ...] = ("snapshot", "stream")
+    when: Callable[[Any, Any], bool] = lambda _theirs, _ours: True
+    chance: bool = False
+
+    def covers(self, found: Difference) -> bool:
+        """Whether it explains the difference."""
+        return ((not self.variants or found.variant in self.variants) and found.phase in self.phases
+                and re.fullmatch(self.topic, found.topic) is not None and re.fullmatch(self.path, found.path) is not None
+                and self.when(found.theirs, found.ours))
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 300 else f"{text[:300]}..."
+
+
+#: Leaves that are another each time, whoever made the records: they have to be there with the same type, and no more.
+_CHANCE = [
+    (re.compile(r"value\.ts_(ms|us|ns)"), "", re.compile(r"(?!server\.transaction$).*")),  # when it was handled
+    (re.compile(r"value\.source\.ts_(ms|us|ns)"), "snapshot", re.compile(".*")),  # when the snapshot was taken
+    (re.compile(r"headers\.__debezium\.context\.runId"), "", re.compile(".*")),
+]
+#: The time of the last event before, which is the snapshot's.
+_FIRST_BEGIN = ("server.transaction", "stream", 0, "value.ts_ms")
+
+
+def differences(variant: str, theirs: Capture, ours: Capture) -> list[Difference]:
+    """What is not the same in two captures of the same variant, apart from what is chance.
+
+    Records are matched in order by what they are about, so that one more or less makes one difference: its path is "missing" or
+    "extra".
+    """
+    found: list[Difference] = []
+    mine, other = _grouped(ours), _grouped(theirs)
+    for topic, phase in sorted(mine.keys() | other.keys()):
+        if topic.startswith("__debezium-heartbeat."):
+            continue  # see heartbeats()
+        left, right = other.get((topic, phase), []), mine.get((topic, phase), [])
+        for number, (one, another) in enumerate(_matched(left, right)):
+            if one is None or another is None:
+                about = _about(one or another)
+                found.append(Difference(variant, topic, phase, number, "extra" if one is None else "missing",
+                                        about if one else None, about if another else None))
+                continue
+            for path, old, new in _walk(_comparable(one), _comparable(another), ""):
+                if not _chance(path, phase, topic, old, new) and (topic, phase, number, path) != _FIRST_BEGIN:
+                    found.append(Difference(variant, topic, phase, number, path, old, new))
+    return found
+
+
+def _about(record: Record | None) -> str:
+    """What a record is about: key, operation and transaction; of a schema change the transaction."""
+    assert record is not None
+    value = record.value or {}
+    source = value.get("source") or {}
+    if "tableChanges" in value:
+        return f"{source['gtid'] or source['table']} {value['ddl'].split(None, 1)[0]}"
+    return " ".join(str(part) for part in (json.dumps(record.key, sort_keys=True), value.get("op"), value.get("status"),
+                                           source.get("gtid")))
+
+
+def _matched(theirs: Sequence[Record], ours: Sequence[Record]) -> list[tuple[Record | None, Record | None]]:
+    matcher = difflib.SequenceMatcher(None, [_about(each) for each in theirs], [_about(each) for each in ours], autojunk=False)
+    pairs: list[tuple[Record | None, Record | None]] = []
+    for kind, low, high, our_low, our_high in matcher.get_opcodes():
+        if kind == "equal":
+            pairs += zip(theirs[low:high], ours[our_low:our_high], strict=True)
+        else:
+            pairs += [(each, None) for each in theirs[low:high]]
+            pairs += [(None, each) for each in ours[our_low:our_high]]
+    return pairs
+
+
+def unexplained(found: Sequence[Difference], known: Sequence[Deliberate]) -> list[Difference]:
+    """The differences that none of the known ones covers."""
+    return [each for each in found if not any(one.covers(each) for one in known)]
+
+
+def unused(found: Sequence[Difference], known: Sequence[Deliberate]) -> list[str]:
+    """Names of known differences that are not met: they have to go from the list."""
+    return [one.name for one in known if not one.chance and not any(one.covers(each) for each in found)]
+
+
+def heartbeats(capture: Capture) -> list[tuple[Any, ...]]:
+    """The heartbeats' distinct shapes: key and value without the time."""
+    shapes = []
+    for record in capture.records:
+        if record.topic.startswith("__debezium-heartbeat."):
+            shape = (record.topic, record.key_schema, record.key, record.value_schema, sorted(record.value))
+            if shape not in shapes:
+                shapes.append(shape)
+    return shapes
+
+
+def listing(found: Sequence[Difference], most: int = 40) -> str:
+    """For an assertion's message: differences of one kind (path and topic) once, with how often."""
+    kinds: dict[tuple[str, str, str, str], list[Difference]] = {}
+    for each in found:
+        kinds.setdefault((each.variant, each.topic, each.phase, each.path), []).append(each)
+    lines = [f"{group[0]}" + (f"\n    and {len(group) - 1} more" if len(group) > 1 else "") for group in kinds.values()]
+    rest = f"\n... and {len(lines) - most} more kinds" if len(lines) > most else ""
+    return f"{len(found)} differences of {len(lines)} kinds:\n" + "\n".join(lines[:most]) + rest
+
+
+def _grouped(capture: Capture) -> dict[tuple[str, str], list[Record]]:
+    found: dict[tuple[str, str], list[Record]] = {}
+    for record in capture.records:
+        found.setdefault((record.topic, record.phase), []).append(record)
+    return found
+
+
+def _comparable(record: Record) -> dict[str, Any]:
+    return {"key_schema": record.key_schema, "key": record.key, "value_schema": record.value_schema, "value": record.value,
+            "headers": dict(record.headers), "header names": [name for name, _ in record.headers]}
+
+
+def _fields(value: Any) -> dict[str, Any] | None:
+    """Schemas of a struct's fields by name, with their order beside them; None for anything else."""
+    if isinstance(value, list) and value and all(isinstance(each, dict) and "field" in each for each in value):
+        return {**{each["field"]: each for each in value}, "(order)": ",".join(each["field"] for each in value)}
+    return None
+
+
+def _walk(theirs: Any, ours: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+    left, right = _fields(theirs), _fields(ours)
+    if left is not None and right is not None:
+        theirs, ours = left, right
+    if isinstance(theirs, dict) and isinstance(ours, dict):
+        for name in [*theirs, *(name for name in ours if name not in theirs)]:
+            # A schema's fields are not a level of their own: value_schema.before.id.type.
+            below = path if name == "fields" else f"{path}.{name}" if path else name
+            yield from _walk(theirs.get(name, _ABSENT), ours.get(name, _ABSENT), below)
+    elif isinstance(theirs, list) and isinstance(ours, list) and len(theirs) == len(ours):
+        for number, (one, another) in enumerate(zip(theirs, ours, strict=True)):
+            yield from _walk(one, another, f"{path}[{number}]")
+    elif type(theirs) is not type(ours) or theirs != ours:
+        yield path, theirs, ours
+
+
+def _chance(path: str, phase: str, topic: str, theirs: Any, ours: Any) -> bool:
+    return type(theirs) is type(ours) and any(
+        pattern.fullmatch(path) is not None and where in {"", phase} and topics.fullmatch(topic) is not None
+        for pattern, where, topics in _CHANCE)

@@ -1,0 +1,272 @@
+"""A task's inside without its outside: a real server's binlog, full pulls beside it, and everything they give, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from typing import TYPE_CHECKING, Any
+
+import pymysql
+
+from connectors.mysql import binlog_events, event_types, gtid, shards, table_map
+from connectors.mysql.binlog import BinlogClient
+from connectors.mysql.catalog import definitions, table_names
+from connectors.mysql.connection import connect, current_place, server_info
+from connectors.mysql.decode import compile_rows
+from connectors.mysql.model import Place, Shard, Table, TableName
+from connectors.mysql.positions import reached
+from connectors.mysql.settings import ConnectionSettings
+from connectors.mysql.snapshot.model import RowDecoder, SnapshotRequest, SnapshotSettings
+from connectors.mysql.snapshot.puller import Puller
+from connectors.mysql.statements import classify
+from connectors.mysql.text_rows import compile_text, select_list
+from connectors.mysql.types import ValueOptions
+from connectors.options import Password
+from tests.integration.mysql.rows_world import KINDS, plans
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+LOG = logging.LoggerAdapter(logging.getLogger(__name__), {})
+OPTIONS = ValueOptions()
+WHOLE = Shard()
+Row = dict[str, Any]
+
+
+class Live:
+    """A database of its own, and what was sent of it."""
+
+    def __init__(self, port: int, user: str, password: str, database: str) -> None:
+        self.settings = ConnectionSettings(host="127.0.0.1", port=port, user=user, password=Password(password))
+        self.lazy = 0
+        #: Where full pulls read, if not from the server itself.
+        self.replica: ConnectionSettings | None = None
+        self.database = database
+        self.driver = self.connected()
+        self.sql(f"DROP DATABASE IF EXISTS `{database}`", f"CREATE DATABASE `{database}`", f"USE `{database}`")
+        #: (table, "c" "u" "d" "r" or "truncate", before, after).
+        self.output: list[tuple[TableName, str, Row | None, Row | None]] = []
+        self.saved: dict[str, str] = {}
+        self.chunks: list[tuple[str, int]] = []
+        self.marks: list[tuple[str, bool, bool, bool, bool]] = []
+
+    def connected(self) -> Any:
+        return pymysql.connect(host="127.0.0.1", port=self.settings.port, user=self.settings.user,
+                               password=self.settings.secret, charset="utf8mb4", autocommit=True)
+
+    def sql(self, *statements: str) -> list[tuple[Any, ...]]:
+        with self.driver.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+            return list(cursor.fetchall())
+
+    def close(self) -> None:
+        self.sql(f"DROP DATABASE IF EXISTS `{self.database}`")
+        self.driver.close()
+
+    def name(self, table: str) -> TableName:
+        return TableName(self.database, table)
+
+    async def tables(self, expressions: list[str]) -> Sequence[Table]:
+        connection = await connect(self.settings)
+        try:
+            wanted = {text.replace("\\", "") for text in expressions}
+            names = [name for name in await table_names(connection, [self.database]) if str(name) in wanted or ".*" in wanted]
+            found = await definitions(connection, names)
+            return [found[name] for name in names if name in found]
+        finally:
+            connection.close()
+
+    @staticmethod
+    def decoder(table: Table) -> RowDecoder:
+        chosen = plans(table, OPTIONS)
+        return RowDecoder(select_list(table, chosen), compile_text(table, chosen, OPTIONS), table.key, len(table.columns))
+
+    async def contents(self, table: str, where: str = "") -> list[Row]:
+        """What the server has, in the stream's values."""
+        from connectors.mysql.snapshot.rows import Rows
+
+        (structure,) = await self.tables([f"{self.database}.{table}"])
+        decoder = self.decoder(structure)
+        connection = await connect(self.settings)
+        try:
+            sql = f"SELECT {', '.join(decoder.columns)} FROM `{self.database}`.`{table}`{where}"
+            return [decoder.decode(packet) for packet in await Rows(connection).all(sql)]
+        finally:
+            connection.close()
+
+    async def run(self, requests: Sequence[SnapshotRequest], settings: SnapshotSettings | None = None, *,
+                  shard: Shard = WHOLE, writing: Callable[[], Any] | None = None,
+                  on_chunk: Callable[[Running], Any] | None = None) -> Running:
+        """Stream and pull until all requests and the writer are done and the stream has come to the end."""
+        running = Running(self, settings or SnapshotSettings(threads=2, chunk_rows=50), shard)
+        async with asyncio.timeout(60):
+            await running.run(requests, writing, on_chunk)
+        return running
+
+    def replayed(self, table: str, key: Sequence[str]) -> dict[tuple[Any, ...], Row]:
+        """What somebody has who keeps the last row of each key."""
+        found: dict[tuple[Any, ...], Row] = {}
+        for name, op, before, after in self.output:
+            if name.table != table:
+                continue
+            if op == "truncate":
+                found.clear()
+            if before is not None:
+                found.pop(tuple(before[one] for one in key), None)
+            if after is not None:
+                found[tuple(after[one] for one in key)] = after
+        return found
+
+    def replayed_rows(self, table: str) -> list[Row]:
+        """The same for a table without a key: what has not been taken away."""
+        found: list[Row] = []
+        for name, _, before, after in self.output:
+            if name.table == table:
+                if before is not None and before in found:
+                    found.remove(before)
+                if after is not None:
+                    found.append(after)
+        return found
+
+
+class Running:
+    """One run; see ``Live.run``."""
+
+    def __init__(self, live: Live, settings: SnapshotSettings, shard: Shard) -> None:
+        self.live = live
+        self.shard = shard
+        self.place = self.done = Place(file="", pos=0)
+        self.puller = Puller(settings, connect=self._connect, tables=live.tables, decoder=live.decoder,
+                             shard=shard, saved=live.saved, seen=lambda: self.place, metrics=None, log=LOG)
+        self.stop = False
+        #: How often a chunk that is ready is left waiting, so that the stream gets past it: of four times.
+        self.lazy = live.lazy
+        self._chance = random.Random(5)
+        #: Numbers of the puller's connections.
+        self.connections: list[int] = []
+        self._maps: dict[int, tuple[bytes, Table]] = {}
+        self._decoders: dict[tuple[bytes, int, bytes, bytes | None], Any] = {}
+
+    async def _connect(self) -> Any:
+        connection = await connect(self.live.replica or self.live.settings)
+        self.connections.append(connection.thread_id())
+        return connection
+
+    def reached(self, place: Place) -> bool:
+        return reached(self.done, place, "mariadb", by_gtid=not place.file)
+
+    async def run(self, requests: Sequence[SnapshotRequest], writing: Callable[[], Any] | None,
+                  on_chunk: Callable[[Running], Any] | None) -> None:
+        live, puller = self.live, self.puller
+        connection = await connect(live.settings)
+        info = await server_info(connection)
+        self.place = self.done = await current_place(connection, info)
+        self._executed = gtid.parse("mariadb", self.place.gtids)
+        puller.set_requests(requests)
+        await puller.resolve()
+        client = BinlogClient(live.settings, self.place, use_gtid=False, log=LOG, annotate=True)
+        await client.start()
+        puller.start()
+        writer = asyncio.create_task(asyncio.to_thread(writing)) if writing is not None else None
+        reading = asyncio.create_task(client.read())
+        news = asyncio.create_task(puller.wait())
+        end: Place | None = None
+        try:
+            while not self.stop and not (end is not None and self.reached(end)):
+                await asyncio.wait({reading, news}, return_when=asyncio.FIRST_COMPLETED, timeout=0.02)
+                if reading.done():
+                    for event in reading.result():
+                        self._feed(event)
+                    reading = asyncio.create_task(client.read())
+                if news.done():
+                    news = asyncio.create_task(puller.wait())
+                while self._eager() and (chunk := puller.ready(self.reached)) is not None:
+                    live.marks.append((chunk.request, chunk.first_of_request, chunk.first_of_table, chunk.last_of_table,
+                                       chunk.last_of_request))
+                    rows = chunk.take(1 << 30)
+                    assert not chunk.bad
+                    live.output += [(chunk.name, "r", None, row) for row in rows]
+                    live.chunks.append((chunk.name.table, chunk.read))
+                    live.saved.update(puller.done(chunk))
+                    if on_chunk is not None:
+                        on_chunk(self)
+                live.saved.update(puller.changes())
+                over = all(each["state"] in {"done", "cancelled", "failed"} for each in puller.progress())
+                if end is None and over and (writer is None or writer.done()):
+                    if writer is not None:
+                        writer.result()
+                    end = await current_place(connection, info, gtids=False)
+        finally:
+            news.cancel()
+            reading.cancel()
+            await puller.close()
+            await client.close()
+            connection.close()
+            if writer is not None:
+                await writer
+
+    def _feed(self, event: bytes) -> None:
+        kind, puller, live = event[4], self.puller, self.live
+        header = binlog_events.header(event)
+        if kind == event_types.ROTATE:
+            found = binlog_events.rotate(event)
+            self.place = self.done = Place(file=found.file, pos=found.pos, gtids=self._executed.text())
+            return
+        if kind == event_types.MARIADB_GTID:
+            self._executed.add(binlog_events.gtid(event).text)
+        before, self.place = self.place, Place(file=self.place.file, pos=max(self.place.pos, header.next_pos),
+                                               gtids=self._executed.text())
+        if kind == event_types.TABLE_MAP:
+            body = event[binlog_events.HEADER_SIZE:]
+            self._maps[int.from_bytes(body[:6], "little")] = (body, table_map.complete(table_map.parse(body), None))
+        elif kind in KINDS:
+            self._rows(event)
+        elif kind == event_types.XID:
+            self._end()
+        elif kind == event_types.QUERY:
+            found_query = binlog_events.query(event)
+            if found_query.statement not in {"BEGIN", "COMMIT", "ROLLBACK"}:
+                statement = classify(found_query.statement, found_query.schema)
+                if statement.changes_structure or "TRUNCATE" in found_query.statement:
+                    puller.altered(None)
+                if "TRUNCATE" in found_query.statement:
+                    live.output.append((live.name(found_query.statement.split()[-1].strip("`")), "truncate", None, None))
+            if found_query.statement != "BEGIN":
+                self._end()
+        elif kind not in {event_types.MARIADB_GTID, event_types.ANNOTATE_ROWS} and before.pos == self.done.pos:
+            self._end()
+
+    def _eager(self) -> bool:
+        return not self.stop and self._chance.randrange(4) >= self.lazy
+
+    def _end(self) -> None:
+        self.done = self.place
+        self.puller.advance(self.reached)
+
+    def _rows(self, event: bytes) -> None:
+        head = binlog_events.rows_header(event)
+        body, table = self._maps[head.table_id]
+        if table.name.database != self.live.database:
+            return
+        key = (body, event[4], head.present, head.present_after)
+        if key not in self._decoders:
+            owner = None
+            if self.shard.count > 1 and shards.split_column(table):
+                owner = (self.shard.index, self.shard.count)
+            self._decoders[key] = compile_rows(table, plans(table, OPTIONS), OPTIONS, kind=KINDS[event[4]],
+                                               present=head.present, present_after=head.present_after, owner=owner)
+        if shards.sql_filter(table, self.shard) is None:
+            return
+        rows = self._decoders[key](event, head.start, len(event))
+        op = {"write": "c", "update": "u", "delete": "d"}[KINDS[event[4]]]
+        puller = self.puller
+        if table.name in puller.watched or table.name in puller.withheld:
+            puller.changed(table.name, op, rows)
+            if table.name in puller.withheld:
+                return
+        if op == "u":
+            self.live.output += [(table.name, op, *pair) for pair in zip(rows[::2], rows[1::2], strict=True)]
+        else:
+            self.live.output += [(table.name, op, *((None, row) if op == "c" else (row, None))) for row in rows]

@@ -1,0 +1,119 @@
+"""information_schema of a real server: structures, keys, estimates, and that they agree with the binlog's table maps."""
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from connectors.mysql import catalog
+from connectors.mysql.connection import connect, query
+from connectors.mysql.model import TableName
+from connectors.mysql.settings import ConnectionSettings
+from connectors.options import Password
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.conftest import HasMariaDb
+
+TABLES = """
+CREATE TABLE plain (id INT UNSIGNED NOT NULL AUTO_INCREMENT COMMENT 'the number', name VARCHAR(20) CHARACTER SET utf8mb3
+    COLLATE utf8mb3_bin DEFAULT 'x', note TEXT NOT NULL DEFAULT '', at DATETIME(3) NULL, PRIMARY KEY (id)) COMMENT 'a table';
+CREATE TABLE reversed (a INT NOT NULL, b INT NOT NULL, c INT, PRIMARY KEY (b, a));
+CREATE TABLE keyless (a INT, UNIQUE KEY (a));
+CREATE TABLE chosen (a INT NOT NULL, b INT NOT NULL, c INT, s VARCHAR(100) NOT NULL, UNIQUE KEY zz (b, a), UNIQUE KEY aa (c),
+    UNIQUE KEY mm (a), UNIQUE KEY pp (s(10)));
+CREATE TABLE `odd ``name%s` (`a b` INT PRIMARY KEY, `ü` ENUM('x', 'it''s', 'ü') NOT NULL);
+CREATE TABLE sorted (u VARCHAR(10) CHARACTER SET utf8mb4 COLLATE utf8mb4_uca1400_ai_ci, l CHAR(3) CHARACTER SET latin1, b BLOB);
+CREATE VIEW seen AS SELECT * FROM plain;
+CREATE SEQUENCE numbers;
+"""
+
+
+class Database:
+    """A database of the test's own."""
+
+    def __init__(self, connection: Any, name: str) -> None:
+        self.connection = connection
+        self.name = name
+
+    def table(self, name: str) -> TableName:
+        return TableName(self.name, name)
+
+
+@pytest.fixture
+async def database(mariadb: HasMariaDb) -> AsyncIterator[Database]:
+    connection = await connect(ConnectionSettings(host="127.0.0.1", port=mariadb.port or 0, user=mariadb.user,
+                                                  password=Password(mariadb.password)))
+    name = f"catalog_{secrets.token_hex(4)}"
+    await query(connection, f"CREATE DATABASE {name}")
+    await query(connection, f"USE {name}")
+    for statement in TABLES.split(";\n"):
+        if statement.strip():
+            await query(connection, statement)
+    yield Database(connection, name)
+    await query(connection, f"DROP DATABASE {name}")
+    connection.close()
+
+
+async def test_structures(database: Database) -> None:
+    names = [database.table(name) for name in ("plain", "sorted", "odd `name%s", "missing")]
+    found = await catalog.definitions(database.connection, [*names, names[0]])
+    assert set(found) == set(names[:3])
+    plain = found[names[0]]
+    assert (plain.key, plain.completed) == (("id",), True)
+    number, name, note, at = plain.columns
+    assert (number.name, number.unsigned, number.nullable, number.comment, number.extra) == (
+        "id", True, False, "the number", "auto_increment")
+    assert number.declared.startswith("int")
+    assert number.collation is None
+    assert (name.declared, name.default, name.nullable, name.meta) == ("varchar(20)", "'x'", True, 60)
+    assert (note.nullable, at.nullable, at.meta) == (False, True, 3)
+    collations = dict(await query(database.connection, "SELECT FULL_COLLATION_NAME, ID FROM "
+                                                       "information_schema.COLLATION_CHARACTER_SET_APPLICABILITY"))
+    assert name.collation == collations["utf8mb3_bin"]
+    text, latin, binary = found[names[1]].columns
+    assert text.collation == collations["utf8mb4_uca1400_ai_ci"]
+    assert latin.collation in {collations["latin1_swedish_ci"], collations.get("latin1_uca1400_ai_ci")}
+    assert binary.collation in (None, 63)
+    odd = found[names[2]]
+    assert [column.name for column in odd.columns] == ["a b", "ü"]
+    assert odd.columns[1].members == ("x", "it's", "ü")
+    assert await catalog.comments(database.connection, names) == {names[0]: "a table"}
+
+
+async def test_keys(database: Database) -> None:
+    """The primary key in its own order; else the first unique index by the server's order, over whole columns without NULL."""
+    names = [database.table(name) for name in ("reversed", "keyless", "chosen")]
+    found = await catalog.definitions(database.connection, names)
+    assert found[names[0]].key == ("b", "a")
+    assert found[names[1]].key == ()
+    listed = [row[2] for row in await query(database.connection, f"SHOW INDEX FROM {catalog.quoted(names[2])}")]
+    first = next(name for name in listed if name in ("zz", "mm"))
+    assert found[names[2]].key == {"zz": ("b", "a"), "mm": ("a",)}[first]
+
+
+async def test_names_and_estimates(database: Database) -> None:
+    expected = sorted(database.table(name) for name in ("plain", "reversed", "keyless", "chosen", "odd `name%s", "sorted"))
+    assert sorted(await catalog.table_names(database.connection, [database.name])) == expected
+    assert set(expected) < set(await catalog.table_names(database.connection))
+    assert await catalog.table_names(database.connection, []) == []
+    captured = await catalog.captured(database.connection, lambda name: name.table.endswith("ed"),
+                                      lambda name: name == database.name)
+    assert sorted(captured) == sorted(database.table(name) for name in ("reversed", "sorted"))
+    table = database.table("plain")
+    await query(database.connection, f"INSERT INTO {catalog.quoted(table)} (id, note) SELECT seq, '' FROM seq_1_to_500")
+    await query(database.connection, f"ANALYZE TABLE {catalog.quoted(table)}")
+    estimates = await catalog.estimates(database.connection, [table, database.table("missing")])
+    assert list(estimates) == [table]
+    assert 250 <= estimates[table] <= 1_000
+
+
+async def test_many_tables_at_once(database: Database) -> None:
+    for number in range(12):
+        await query(database.connection, f"CREATE TABLE t{number} (id INT PRIMARY KEY, v{number} INT)")
+    names = [database.table(f"t{number}") for number in range(12)]
+    found = await catalog.definitions(database.connection, [*names, TableName("mysql", "user"), TableName("nowhere", "t")])
+    assert {name: found[name].columns[1].name for name in names} == {name: f"v{number}" for number, name in enumerate(names)}
+    assert all(found[name].key == ("id",) for name in names)

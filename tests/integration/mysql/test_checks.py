@@ -1,0 +1,160 @@
+"""Validation against a real MariaDB: what an account lacks and what a server's settings cost, with what mends it."""
+from __future__ import annotations
+
+import re
+import secrets
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from connectors.errors import Fatal
+from connectors.mysql.checks import check_server
+from connectors.mysql.config import CONFIG
+from connectors.mysql.connection import connect, query
+from connectors.mysql.connector import MySqlConnector
+from connectors.mysql.settings import ConnectionSettings
+from connectors.options import Password
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.conftest import HasMariaDb
+
+SECRET = "Secret,1"
+
+
+class Source:
+    """A database with two tables, and an account that may do what a test gives it."""
+
+    def __init__(self, server: HasMariaDb, connection: Any) -> None:
+        self.server = server
+        self.connection = connection
+        self.name = f"checks_{secrets.token_hex(4)}"
+
+    async def run(self, statement: str) -> None:
+        """Run a statement; ``DB`` stands for the database, ``ACCOUNT`` for the account."""
+        await query(self.connection, re.sub(r"\bDB\b", self.name, statement).replace("ACCOUNT", f"'{self.name}'@'%'"))
+
+    def config(self, **changes: str) -> Any:
+        return CONFIG.parse({
+            "database.hostname": "127.0.0.1", "database.port": str(self.server.port), "database.user": self.name,
+            "database.password": SECRET, "topic.prefix": "p", "database.include.list": self.name,
+            **{name.replace("__", "."): value.replace("DB", self.name) for name, value in changes.items()}})
+
+
+@pytest.fixture
+async def source(mariadb: HasMariaDb) -> AsyncIterator[Source]:
+    connection = await connect(ConnectionSettings(host="127.0.0.1", port=mariadb.port or 0, user=mariadb.user,
+                                                  password=Password(mariadb.password)))
+    one = Source(mariadb, connection)
+    await one.run("CREATE DATABASE DB")
+    await one.run("CREATE TABLE DB.a (id INT PRIMARY KEY)")
+    await one.run("CREATE TABLE DB.b (id INT PRIMARY KEY)")
+    await one.run(f"CREATE USER ACCOUNT IDENTIFIED BY '{SECRET}'")
+    yield one
+    await one.run("DROP USER ACCOUNT")
+    await one.run("DROP DATABASE DB")
+    connection.close()
+
+
+async def grant_all(source: Source) -> None:
+    await source.run("GRANT SELECT, REPLICATION SLAVE, BINLOG MONITOR ON *.* TO ACCOUNT")
+
+
+async def test_the_documented_grants_are_enough(source: Source) -> None:
+    await grant_all(source)
+    found = await check_server(source.config())
+    assert (found.errors, found.warnings) == ([], [])
+    assert await MySqlConnector.validate(source.config()) == []
+
+
+async def test_what_an_account_lacks_is_named_with_its_grant(source: Source) -> None:
+    """Each statement that a complaint names mends it, one after the other."""
+    found = await check_server(source.config())
+    assert [each.name for each in found.errors] == ["database.user", "database.user"]
+    assert [each.name for each in found.warnings] == ["database.include.list"]
+    said = [*found.errors, *found.warnings]
+    for complaint, right in zip(said, ("REPLICATION SLAVE", "BINLOG MONITOR", "SELECT"), strict=True):
+        statement = f"GRANT {right} ON *.* TO '{source.name}'@'%'"
+        assert statement in complaint.message
+        await source.run(statement)
+    found = await check_server(source.config())
+    assert (found.errors, found.warnings) == ([], [])
+
+
+async def test_a_table_that_can_be_seen_but_not_read(source: Source) -> None:
+    await source.run("GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO ACCOUNT")
+    await source.run("GRANT SELECT ON DB.a TO ACCOUNT")
+    await source.run("GRANT INSERT ON DB.b TO ACCOUNT")
+    found = await check_server(source.config())
+    assert [each.name for each in found.errors] == ["database.include.list"]
+    assert f"GRANT SELECT ON `{source.name}`.`b`" in found.errors[0].message
+    found = await check_server(source.config(snapshot__mode="no_data"))
+    assert found.errors == []
+    assert [each.name for each in found.warnings] == ["database.include.list"]
+
+
+async def test_signal_and_heartbeat_tables(source: Source) -> None:
+    await grant_all(source)
+    asked = {"signal__data__collection": "DB.signals", "heartbeat__table": "DB.beat"}
+    found = await check_server(source.config(**asked, heartbeat__table__create="false"))
+    assert found.errors == []
+    assert [each.name for each in found.warnings] == ["signal.data.collection", "heartbeat.table"]
+    create = found.warnings[0].message.partition("CREATE TABLE")
+    await source.run("".join(create[1:]))
+    for statement in found.warnings[1].message.partition(": ")[2].split("; "):
+        await source.run(statement)
+    found = await check_server(source.config(**asked, heartbeat__table__create="false"))
+    assert (found.errors, found.warnings) == ([], [])
+    await source.run("ALTER TABLE DB.signals ADD more INT")
+    await source.run("REVOKE UPDATE ON DB.beat FROM ACCOUNT")
+    found = await check_server(source.config(**asked))
+    assert [each.name for each in found.warnings] == ["signal.data.collection", "heartbeat.table"]
+    assert "three columns" in found.warnings[0].message
+
+
+async def test_too_many_tables(source: Source) -> None:
+    await grant_all(source)
+    found = await check_server(source.config(guardrail__collections__max="1"))
+    assert [each.name for each in found.warnings] == ["guardrail.collections.max"]
+    found = await check_server(source.config(guardrail__collections__max="1", guardrail__collections__limit__action="fail"))
+    assert [each.name for each in found.errors] == ["guardrail.collections.max"]
+    found = await check_server(source.config(guardrail__collections__max="2"))
+    assert (found.errors, found.warnings) == ([], [])
+
+
+@pytest.mark.parametrize(("changes", "name"), [
+    ({"database__password": "wrong"}, "database.password"), ({"database__hostname": "127.0.0.1:1"}, "database.hostname"),
+    ({"database__ssl__mode": "required"}, "database.ssl.mode"), ({"snapshot__hostname": "127.0.0.1:1"}, "snapshot.hostname"),
+])
+async def test_servers_that_refuse(source: Source, changes: dict[str, str], name: str) -> None:
+    await grant_all(source)
+    found = await MySqlConnector.validate(source.config(**changes))
+    assert [each.name for each in found] == [name]
+    assert SECRET not in found[0].message
+
+
+async def test_the_servers_own_number(source: Source) -> None:
+    await grant_all(source)
+    own = int((await query(source.connection, "SELECT @@server_id"))[0][0])
+    found = await check_server(source.config(database__server__id=str(own)))
+    assert [each.name for each in found.errors] == ["database.server.id"]
+
+
+async def test_lag_and_alter_offsets_of_a_live_source(source: Source) -> None:
+    await grant_all(source)
+    config = source.config()
+    rows = await query(source.connection, "SHOW MASTER STATUS")
+    file, pos = str(rows[0][0]), int(rows[0][1])
+    await source.run("INSERT INTO DB.a VALUES (1), (2)")
+    lag = await MySqlConnector.lag(config, [({"server": "p"}, {"file": file, "pos": pos, "ts_sec": 1})])
+    assert lag["bytes_behind"] > 0
+    assert lag["time_behind_s"] > 0
+    assert lag["position"] == {"file": file, "pos": pos, "gtids": None}
+    assert lag["source_position"]["gtids"]
+    nothing = await MySqlConnector.lag(config, [])
+    assert (nothing["bytes_behind"], nothing["position"], nothing["heartbeat"]) == (None, None, None)
+    purged = await MySqlConnector.lag(config, [({"server": "p"}, {"file": "gone.000001", "pos": 4})])
+    assert purged["bytes_behind"] is None
+    with pytest.raises(Fatal):
+        await source.run("SELECT nonsense FROM DB.a")

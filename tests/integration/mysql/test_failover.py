@@ -1,0 +1,223 @@
+"""Two real servers: the source is killed and its replica takes over, and back; and a full pull from a replica that lags."""
+from __future__ import annotations
+
+import threading
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pymysql
+import pytest
+
+from compose.local.mariadb_pair import execute
+from connectors.mysql.connector import MySqlConnector
+from connectors.testing.contexts import SavedOffsets
+from connectors.testing.driver import Run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from compose.local.mariadb import MariaDb
+    from compose.local.mariadb_pair import MariaDbPair
+    from connectors.api import SourceRecord
+
+PATIENCE = 30
+Change = tuple[str, str, int, int | None]
+
+
+def config(pair: MariaDbPair, database: str, **more: str) -> dict[str, str]:
+    return {"connector.class": "io.debezium.connector.mariadb.MariaDbConnector", "topic.prefix": database,
+            "database.hostname": pair.hosts, "database.user": pair.primary.user, "database.password": pair.primary.password,
+            "database.include.list": database, "include.schema.changes": "false", "poll.interval.ms": "20",
+            "max.batch.size": "7", "snapshot.mode": "no_data", **more}
+
+
+class Source:
+    """Writes to whichever server is in charge, and knows every change in order."""
+
+    def __init__(self, server: MariaDb, database: str) -> None:
+        self.server, self.database = server, database
+        self.changes: list[Change] = []
+        self._values: dict[tuple[str, int], int] = {}
+        self._next = 0
+        execute(server, f"CREATE DATABASE {database}", f"CREATE TABLE {database}.a (id BIGINT PRIMARY KEY, v INT)",
+                f"CREATE TABLE {database}.b (id INT PRIMARY KEY, v INT)")
+
+    def transaction(self, statements: int, *, rows: int = 3) -> None:
+        """One transaction of so many statements: inserts, and changes and removals of what was written before."""
+        connection = pymysql.connect(host="127.0.0.1", port=int(self.server.port or 0), user=self.server.user,
+                                     password=self.server.password, database=self.database, autocommit=False)
+        with closing(connection), connection.cursor() as cursor:
+            for number in range(statements):
+                table = "ab"[self._next % 2]
+                self._next += rows
+                keys = range(self._next, self._next + rows)
+                cursor.execute(f"INSERT INTO {table} VALUES " + ", ".join(f"({key}, {key})" for key in keys))
+                for key in keys:
+                    self._note("c", table, key, key)
+                cursor.execute(f"UPDATE {table} SET v = -v - {number} WHERE id = {keys[0]}")
+                self._note("u", table, keys[0], -keys[0] - number)
+                cursor.execute(f"DELETE FROM {table} WHERE id = {keys[-1]}")
+                self._note("d", table, keys[-1], None)
+            connection.commit()
+
+    def _note(self, op: str, table: str, key: int, value: int | None) -> None:
+        self.changes.append((op, table, key, value))
+
+
+def changes(records: Sequence[SourceRecord]) -> list[Change]:
+    found = []
+    for record in records:
+        if record.value is not None:
+            after = record.value["after"]
+            found.append((record.value["op"], record.value["source"]["table"], record.key["id"],
+                          after["v"] if after is not None else None))
+    return found
+
+
+async def read(run: Run, found: list[Change], until: int, limit: float = PATIENCE) -> None:
+    """Take batches until so many changes have come in all."""
+    while len(found) < until:
+        taken = await run.take(limit)
+        assert taken is not None, f"{len(found)} of {until} changes came; log:\n{run.log.text()}"
+        found += changes(taken[1].records)
+
+
+def promote(server: MariaDb) -> None:
+    execute(server, "STOP SLAVE", "RESET SLAVE ALL", "SET GLOBAL read_only = OFF")
+
+
+@pytest.mark.parametrize("tasks_end", [False, True], ids=["going-on", "begun-again"])
+async def test_the_replica_takes_over_in_the_middle_of_a_transaction_and_back(
+        mariadb_pair: MariaDbPair, unique: Callable[[str], str], tasks_end: bool) -> None:
+    pair, name = mariadb_pair, unique("over").replace("-", "_")
+    first, second = pair.primary, pair.replica
+    source = Source(first, name)
+    pair.caught_up(second, first)
+    saved, found = SavedOffsets(), list[Change]()
+    run = Run(MySqlConnector, config(pair, name), offsets=saved)
+    await run.__aenter__()
+    try:
+        assert await run.take(PATIENCE) is not None
+        for old, new in ((first, second), (second, first)):
+            source.server = old
+            for size in (1, 2, 5):
+                source.transaction(size)
+            done = len(source.changes)
+            source.transaction(60)
+            pair.caught_up(new, old)
+            await read(run, found, done + 90)
+            assert len(found) < len(source.changes)
+            old.kill()
+            if tasks_end:
+                await run.stop()
+            promote(new)
+            source.server = new
+            source.transaction(2)
+            source.transaction(40)
+            if tasks_end:
+                run = Run(MySqlConnector, config(pair, name), offsets=saved)
+                await run.__aenter__()
+            await read(run, found, len(source.changes) - 80)
+            if tasks_end:
+                # The place is the new server's now, and inside a transaction; the old one is still away.
+                await run.stop()
+                run = Run(MySqlConnector, config(pair, name), offsets=saved)
+                await run.__aenter__()
+            await read(run, found, len(source.changes))
+            assert found == source.changes
+            old.start()
+            pair.follow(old, new)
+            source.transaction(3)
+            pair.caught_up(old, new)
+            # The first host answers again, as a replica.
+            await run.stop()
+            run = Run(MySqlConnector, config(pair, name), offsets=saved)
+            await run.__aenter__()
+            await read(run, found, len(source.changes))
+            assert found == source.changes
+    finally:
+        await run.stop()
+        execute(source.server, f"DROP DATABASE {name}")
+    assert found == source.changes
+
+
+def rows_sent(server: MariaDb) -> int:
+    ((_, value),) = execute(server, "SHOW GLOBAL STATUS LIKE 'Rows_sent'")
+    return int(value)
+
+
+async def test_a_full_pull_from_a_replica_gives_no_row_after_a_newer_change(mariadb_pair: MariaDbPair,
+                                                                            unique: Callable[[str], str]) -> None:
+    pair, name = mariadb_pair, unique("pull").replace("-", "_")
+    execute(pair.primary, f"CREATE DATABASE {name}", f"USE {name}", "CREATE TABLE a (id INT PRIMARY KEY, v INT)",
+            "CREATE TABLE b (id INT PRIMARY KEY, v INT)",
+            *(f"INSERT INTO {table} SELECT seq, 0 FROM seq_1_to_3000" for table in "ab"))
+    pair.caught_up()
+    before = rows_sent(pair.replica)
+    stop = threading.Event()
+    failed: list[BaseException] = []
+
+    def write() -> None:
+        number = 0
+        try:
+            with closing(pymysql.connect(host="127.0.0.1", port=int(pair.primary.port or 0), user=pair.primary.user,
+                                         password=pair.primary.password, database=name, autocommit=True)) as connection, \
+                    connection.cursor() as cursor:
+                while not stop.is_set():
+                    number += 1
+                    table, key = "ab"[number % 2], number * 37 % 3000
+                    cursor.execute(f"UPDATE {table} SET v = {number} WHERE id BETWEEN {key} AND {key + 20}")
+                    if number % 50 == 0:
+                        # It falls behind for a while, and catches up.
+                        execute(pair.replica, f"{'STOP' if number % 100 else 'START'} SLAVE SQL_THREAD")
+                    if number % 10 == 0:
+                        cursor.execute(f"DELETE FROM {table} WHERE id = {key + 5}")
+                        cursor.execute(f"INSERT INTO {table} VALUES ({10_000 + number}, {number})")
+        except BaseException as error:  # noqa: BLE001 - told by whoever waits
+            failed.append(error)
+
+    writer = threading.Thread(target=write, daemon=True)
+    writer.start()
+    state: dict[tuple[str, int], int] = {}
+    pulled = 0
+    properties = config(pair, name, **{
+        "database.hostname": pair.primary.address, "snapshot.mode": "initial", "max.batch.size": "500",
+        "snapshot.chunk.rows": "200", "snapshot.hostname": "127.0.0.1", "snapshot.port": str(pair.replica.port)})
+
+    def take(records: Sequence[SourceRecord]) -> int:
+        rows = 0
+        for op, table, key, value in changes(records):
+            known = state.get((table, key))
+            if value is None:
+                state[table, key] = 1 << 40  # nothing may bring it back
+                continue
+            assert known is None or value >= known, f"{op} of {table} {key}: {value} after {known}"
+            state[table, key] = value
+            rows += op == "r"
+        return rows
+
+    try:
+        async with Run(MySqlConnector, properties) as run:
+            while run.offsets.get({"server": name, "snapshot": "initial"}) is None or run.offsets.get(
+                    {"server": name, "snapshot": "initial"})["state"] != "completed":  # type: ignore[index]
+                taken = await run.take(PATIENCE)
+                assert taken is not None, run.log.text()
+                pulled += take(taken[1].records)
+            stop.set()
+            writer.join()
+            assert not failed, failed
+            assert rows_sent(pair.replica) - before >= 6000  # it was the one that was read
+            execute(pair.primary, f"INSERT INTO {name}.a VALUES (99999, 1)")
+            while ("a", 99_999) not in state:
+                taken = await run.take(PATIENCE)
+                assert taken is not None, run.log.text()
+                pulled += take(taken[1].records)
+        for table in "ab":
+            wanted = {(table, key): value for key, value in execute(pair.primary, f"SELECT id, v FROM {name}.{table}")}
+            assert {key: value for key, value in state.items() if key[0] == table and value < 1 << 40} == wanted
+        assert pulled > 1000
+    finally:
+        stop.set()
+        writer.join()
+        execute(pair.replica, "START SLAVE SQL_THREAD")
+        execute(pair.primary, f"DROP DATABASE {name}")

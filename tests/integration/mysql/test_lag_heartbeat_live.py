@@ -1,0 +1,120 @@
+"""The heartbeat writer against a real MariaDB: it makes its table, goes on after faults, and says what it lacks."""
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from typing import TYPE_CHECKING, Any
+
+import aiomysql
+import pytest
+
+from connectors.mysql.connection import connect
+from connectors.mysql.heartbeat import HeartbeatSettings, HeartbeatWriter, parse, setup_text
+from connectors.mysql.latency import WRITE_SECONDS, Latency
+from connectors.mysql.settings import ConnectionSettings
+from connectors.options import Password
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from tests.conftest import HasMariaDb
+
+LOG = logging.LoggerAdapter(logging.getLogger(__name__), {})
+
+
+class Admin:
+    """An administrator of the server, in a database of the test's own."""
+
+    def __init__(self, server: HasMariaDb, connection: Any) -> None:
+        self.server = server
+        self.connection = connection
+        self.database = f"beats_{secrets.token_hex(4)}"
+        self.table = f"{self.database}.heartbeat"
+
+    async def run(self, statement: str) -> list[dict[str, Any]]:
+        """All rows of a statement; ``TABLE_NAME`` stands for the heartbeat table."""
+        async with self.connection.cursor(aiomysql.DictCursor) as cursor:
+            await cursor.execute(statement.replace("TABLE_NAME", self.table))
+            return list(await cursor.fetchall())
+
+    async def user(self, rights: str) -> str:
+        """A user with these rights in the database, which need not exist yet; named like it."""
+        await self.run(f"CREATE USER '{self.database}'@'%' IDENTIFIED BY '{self.server.password}'")
+        if rights:
+            await self.run(f"GRANT {rights} ON `{self.database}`.* TO '{self.database}'@'%'")
+        return self.database
+
+    def writer(self, settings: HeartbeatSettings, user: str, latency: Latency | None = None) -> HeartbeatWriter:
+        to = ConnectionSettings(host="127.0.0.1", port=self.server.port or 0, user=user,
+                                password=Password(self.server.password))
+        return HeartbeatWriter(lambda: connect(to), settings, LOG, latency)
+
+
+@pytest.fixture
+async def admin(mariadb: HasMariaDb) -> AsyncIterator[Admin]:
+    connection = await aiomysql.connect(host="127.0.0.1", port=mariadb.port, user=mariadb.user, password=mariadb.password,
+                                        autocommit=True)
+    one = Admin(mariadb, connection)
+    yield one
+    await one.run(f"DROP USER IF EXISTS '{one.database}'@'%'")
+    await one.run(f"DROP DATABASE IF EXISTS `{one.database}`")
+    connection.close()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def test_it_makes_its_table_and_goes_on_after_faults(admin: Admin, caplog: pytest.LogCaptureFixture) -> None:
+    latency = Latency()
+    user = await admin.user("CREATE, SELECT, INSERT, UPDATE, DELETE")
+    action = "DELETE FROM TABLE_NAME WHERE source = 'other'".replace("TABLE_NAME", admin.table)
+    writer = admin.writer(HeartbeatSettings(interval_s=0.02, timeout_s=0.3, table=admin.table, source="shöp" * 60,
+                                            action_query=action), user, latency)
+    with caplog.at_level(logging.INFO):
+        writer.start()
+        await until(lambda: writer.written >= 2)
+        (row,) = await admin.run("SELECT * FROM TABLE_NAME")
+        beat = parse(row)
+        assert (beat.source, len(beat.source)) == (writer.source, 190)
+        await admin.run("INSERT INTO TABLE_NAME VALUES ('other', 1)")
+        written = writer.written
+        await until(lambda: writer.written > written + 1)
+        (row,) = await admin.run("SELECT * FROM TABLE_NAME")
+        assert parse(row).sent_us > beat.sent_us
+        assert WRITE_SECONDS in latency.numbers()
+
+        # Its connection is killed: the next heartbeat makes another one.
+        await admin.run(f"KILL USER '{user}'@'%'")
+        await until(lambda: "No heartbeat is written" in caplog.text)
+        written = writer.written
+        await until(lambda: writer.written > written)
+
+        # A lock holds it up: it gives up each try, and goes on when the lock is gone.
+        await admin.run("LOCK TABLES TABLE_NAME WRITE")
+        await until(lambda: "within 0.3 s" in writer.problem)
+        assert latency.problem == writer.problem
+        await admin.run("UNLOCK TABLES")
+        written = writer.written
+        await until(lambda: writer.written > written and not writer.problem)
+        await writer.close()
+    created = [record for record in caplog.records if "was created" in record.getMessage()]
+    assert len(created) == 1
+
+
+async def test_it_says_what_it_lacks_and_goes_on_when_it_has_it(admin: Admin) -> None:
+    user = await admin.user("")
+    settings = HeartbeatSettings(interval_s=0.02, table=admin.table, source="shop", user=user)
+    writer = admin.writer(settings, user)
+    writer.start()
+    await until(lambda: bool(writer.problem))
+    mending = setup_text(settings)
+    assert mending in writer.problem
+    for statement in mending.split("; "):
+        await admin.run(statement)
+    await until(lambda: writer.written > 1)
+    await writer.close()
+    assert writer.problem == ""

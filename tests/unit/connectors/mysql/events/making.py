@@ -1,0 +1,116 @@
+"""Tables, settings and records for tests of events, and what Debezium has made of the same tables."""
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from connectors.formats.masking import parse_rules
+from connectors.mysql import columns, events
+from connectors.mysql import type_codes as codes
+from connectors.mysql.events.contract import EventSettings, TopicSettings, UmsSettings
+from connectors.mysql.model import Column, Source, Table, TableName
+from connectors.mysql.types import ValueOptions
+from tests.integration.mysql.debezium_world import load
+from worker.converters.json import JsonConverter
+
+if TYPE_CHECKING:
+    from connectors.api import SourceRecord
+    from connectors.mysql.events.contract import TableEvents
+    from connectors.schema import Schema
+    from tests.integration.mysql.debezium_world import Record
+
+PARTITION = {"server": "server"}
+BASE: dict[str, Any] = {"transaction_id": None, "ts_sec": 1_700_000_000, "file": "binlog.000007", "pos": 900, "gtids": "0-1-4",
+                        "server_id": 1, "event": 3}
+AFTER: dict[str, Any] = {**BASE, "event": 4}
+SOURCE = Source(ts_ms=1_700_000_100_000, ts_us=1_700_000_100_000_000, server_id=1, file="binlog.000007", pos=1000, gtid="0-1-5",
+                size=500)
+NOW_NS = 1_700_000_200_123_456_789
+UTF8MB4 = 45
+
+
+def text(name: str, length: int, **more: Any) -> Column:
+    """A VARCHAR column."""
+    return Column(name=name, type=codes.VARCHAR, meta=4 * length, collation=UTF8MB4, declared=f"varchar({length})", **more)
+
+
+def number(name: str, **more: Any) -> Column:
+    """An INT column."""
+    return Column(name=name, type=codes.LONG, declared="int(11)", **more)
+
+
+def table(name: str, *members: Column, key: tuple[str, ...] = ()) -> Table:
+    """A table of the database ``world``."""
+    return Table(name=TableName("world", name), columns=members, key=key, completed=True)
+
+
+CUSTOMERS = table(
+    "customers", number("id", nullable=False, extra="auto_increment"), text("name", 50, nullable=False), text("email", 80),
+    text("card", 20), Column(name="credit", type=codes.DECIMAL, meta=8 << 8 | 2, declared="decimal(8,2)"), key=("id",))
+NO_KEY = table("no_key", number("a"), text("b", 10))
+EMPTIED = table("emptied", number("id", nullable=False), key=("id",))
+ODD = table("odd-name$1", number("the id", nullable=False), text("first-name", 10), number("2nd"), key=("the id",))
+
+
+def settings(masks: dict[str, str] | None = None, *, topics: dict[str, Any] | None = None, ums: dict[str, Any] | None = None,
+             **more: Any) -> EventSettings:
+    """Settings with these options beside Debezium's defaults."""
+    return EventSettings(topics=TopicSettings(prefix="server", **(topics or {})), connector="mariadb",
+                         masks=parse_rules(masks or {}), ums=UmsSettings(**(ums or {})), **more)
+
+
+def made(of: Table, given: EventSettings, options: ValueOptions | None = None, **more: Any) -> TableEvents:
+    """A builder with a clock that stands still."""
+    layout = columns.layout(of, given, options or ValueOptions())
+    return events.builder(layout, 3, given, PARTITION, now_ns=lambda: NOW_NS, **more)
+
+
+def decoded(of: Table, given: EventSettings, row: dict[str, Any], options: ValueOptions | None = None) -> dict[str, Any]:
+    """A row as the decoder gives it: without columns that no event needs, and with the masks that are the decoder's."""
+    found = {}
+    for plan in columns.layout(of, given, options or ValueOptions()).plans:
+        if plan is not None:
+            value = row[plan.column.name]
+            wanted = plan.transform is not None and (plan.nulls or value is not None)
+            found[plan.column.name] = plan.transform(value) if wanted and plan.transform is not None else value
+    return found
+
+
+def written(schema: Schema | None, value: Any) -> Any:
+    """What JsonConverter writes, with its schema; it refuses what doesn't fit the schema."""
+    data = JsonConverter({"schemas.enable": "true"}).encoder("t", schema)(value)
+    return None if data is None else json.loads(data)
+
+
+@cache
+def recorded(variant: str, topic: str, phase: str = "stream") -> tuple[Record, ...]:
+    """What Debezium has sent to a topic."""
+    return tuple(record for record in load(variant).records if record.topic == topic and record.phase == phase)
+
+
+def source_of(value: dict[str, Any]) -> Source:
+    """The place and time of a recorded event."""
+    block = value["source"]
+    names = ("ts_ms", "ts_us", "server_id", "file", "pos", "gtid", "thread", "query")
+    return Source(**{name: block[name] for name in names}, size=100)
+
+
+def plain(value: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A value without what is another one each time: whose version, and when it was handled."""
+    if value is None:
+        return None
+    return {name: {**each, "version": ""} if name == "source" else each for name, each in value.items()
+            if name not in {"ts_ms", "ts_us", "ts_ns"}}
+
+
+def check(ours: SourceRecord, theirs: Record) -> None:
+    """Ours is what Debezium has sent, schemas and headers too."""
+    assert ours.topic == theirs.topic
+    key, value = written(ours.key_schema, ours.key), written(ours.value_schema, ours.value)
+    assert (key or {}).get("schema") == theirs.key_schema
+    assert (key or {}).get("payload") == theirs.key
+    assert (value or {}).get("schema") == theirs.value_schema
+    assert plain((value or {}).get("payload")) == plain(theirs.value)
+    expected = [(name, each) for name, each in theirs.headers if "context" not in name]
+    assert [(each.key, json.dumps(each.value, separators=(",", ":"), ensure_ascii=False)) for each in ours.headers] == expected

@@ -1,0 +1,193 @@
+"""A binlog from an encoder of its own, and a stream with all that it needs, for tests of the stream."""
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from connectors.mysql import event_types as types
+from connectors.mysql import events, gtid, start
+from connectors.mysql.cursor import Cursor
+from connectors.mysql.events.contract import EventSettings, TopicSettings, UmsSettings
+from connectors.mysql.events.transactions import Transactions
+from connectors.mysql.filters import TableFilter
+from connectors.mysql.model import Shard
+from connectors.mysql.stream import Counters, Stream
+from connectors.mysql.tables import Tables
+from connectors.mysql.types import ValueOptions
+from connectors.mysql.versions import VersionBook
+from connectors.testing.contexts import LogCapture, logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from connectors.api import Position, SourceRecord
+    from connectors.mysql.model import Source, TableName
+    from connectors.mysql.statements import Statement
+
+UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+PARTITION = {"server": "p"}
+FILE = "b.000007"
+STANDALONE = 0x01
+Row = tuple[int, int | None, bytes]
+
+
+class Log:
+    """A binlog file of a server: every method appends an event, with a position if it is told."""
+
+    def __init__(self, pos: int = 1000, *, server: int = 1, silent: bool = False) -> None:
+        self.pos = pos
+        self.server = server
+        #: As MariaDB: no positions between a transaction's first and last event.
+        self.silent = silent
+        self.events: list[tuple[int, bytes]] = []
+
+    def event(self, kind: int, body: bytes, *, flags: int = 0, inside: bool = False) -> int:
+        begin, size = self.pos, 19 + len(body)
+        self.pos += size
+        told = 0 if inside and self.silent else self.pos % (1 << 32)
+        self.events.append((begin, struct.pack("<IBIIIH", 1_700_000_000, kind, self.server, size, told, flags) + body))
+        return begin
+
+    def gtid(self, number: int) -> int:
+        return self.event(types.GTID, b"\x01" + bytes.fromhex(UUID.replace("-", "")) + struct.pack("<Q", number) + b"\x02"
+                          + bytes(16))
+
+    def anonymous(self) -> int:
+        return self.event(types.ANONYMOUS_GTID, b"\x01" + bytes(24) + b"\x02" + bytes(16))
+
+    def mariadb(self, number: int, *, domain: int = 0, flags: int = 0x08) -> int:
+        return self.event(types.MARIADB_GTID, struct.pack("<QIB", number, domain, flags) + bytes(6))
+
+    def query(self, text: str, schema: str = "shop", *, inside: bool = False) -> int:
+        return self.event(types.QUERY, query(text, schema), inside=inside)
+
+    def map(self, table: str = "t", number: int = 90) -> int:
+        return self.event(types.TABLE_MAP, table_map(table, number), inside=True)
+
+    def insert(self, *rows: Row, number: int = 90) -> int:
+        return self.event(types.WRITE_ROWS, rows_body(rows, number), inside=True)
+
+    def xid(self) -> int:
+        return self.event(types.XID, bytes(8))
+
+    def transaction(self, number: int, *groups: Sequence[int], domain: int | None = None) -> None:
+        """A whole transaction with a table map and an event for each group of rows."""
+        if domain is None:
+            self.gtid(number)
+            self.query("BEGIN", "")
+        else:
+            self.mariadb(number, domain=domain)
+        for group in groups:
+            self.map()
+            self.insert(*((each, each * 10, b"x") for each in group))
+        self.xid()
+
+    def since(self, pos: int) -> list[bytes]:
+        """What a server sends from a position on: first where it is, and how events look."""
+        found = [rotate(FILE, pos), description(0)]
+        return found + [raw for at, raw in self.events if at >= pos]
+
+
+def artificial(kind: int, body: bytes, next_pos: int = 0) -> bytes:
+    return struct.pack("<IBIIIH", 0, kind, 1, 19 + len(body), next_pos, 0x20) + body
+
+
+def rotate(file: str, pos: int) -> bytes:
+    return artificial(types.ROTATE, struct.pack("<Q", pos) + file.encode())
+
+
+def description(next_pos: int) -> bytes:
+    body = struct.pack("<H50sIB", 4, b"8.4.6", 1_600_000_000, 19) + bytes(42) + b"\0"
+    return struct.pack("<IBIIIH", 1_600_000_000, types.FORMAT_DESCRIPTION, 1, 19 + len(body), next_pos, 0) + body
+
+
+def query(text: str, schema: str) -> bytes:
+    return struct.pack("<IIBHH", 12, 3, len(schema), 0, 0) + schema.encode() + b"\0" + text.encode()
+
+
+def table_map(table: str, number: int, database: str = "shop") -> bytes:
+    """``id INT NOT NULL PRIMARY KEY, v INT, s VARCHAR(10)`` with names, signs and charset."""
+    head = number.to_bytes(6, "little") + b"\x01\0"
+    for name in (database, table):
+        head += bytes([len(name)]) + name.encode() + b"\0"
+    names = b"\x02id\x01v\x01s"
+    extra = b"\x01\x01\0" + b"\x02\x01\x2d" + b"\x04" + bytes([len(names)]) + names + b"\x08\x01\0"
+    return head + b"\x03" + bytes([3, 3, 15]) + b"\x02" + struct.pack("<H", 40) + b"\x06" + extra
+
+
+def rows_body(rows: Sequence[Row], number: int) -> bytes:
+    body = number.to_bytes(6, "little") + b"\x01\0" + b"\x02\0" + b"\x03" + b"\x07"
+    for key, value, text in rows:
+        body += bytes([2 if value is None else 0]) + struct.pack("<i", key)
+        body += b"" if value is None else struct.pack("<i", value)
+        body += bytes([len(text)]) + text
+    return body
+
+
+def payload(*inner: tuple[int, bytes]) -> bytes:
+    """A transaction payload that is not compressed."""
+    data = b"".join(struct.pack("<IBIIIH", 1_700_000_000, kind, 1, 19 + len(body), 0, 0) + body for kind, body in inner)
+    return (b"\x02\x03\xfc\xff\0" + b"\x03\x04\xfd" + len(data).to_bytes(3, "little")
+            + b"\x01\x03\xfc" + len(data).to_bytes(2, "little") + b"\0" + data)
+
+
+@dataclass
+class Reader:
+    """A stream from a saved offset, with all that it needs."""
+
+    stream: Stream
+    cursor: Cursor
+    log: LogCapture
+    counters: Counters
+    held: Any
+    statements: list[Statement] = field(default_factory=list)
+
+    async def feed(self, raws: Sequence[bytes]) -> list[SourceRecord]:
+        for raw in raws:
+            await self.stream.feed(raw)
+        if self.held is not None:
+            self.held.flush(self.stream.out)
+        return self.stream.out
+
+
+def reader(saved: Position | None = None, *, flavor: str = "mysql", same_server: bool = True, server: int = 1,
+           transactions: bool = False, ums: bool = False, tables: str = "", databases: str = "", keep_going: bool = False,
+           wants: Callable[[str], bool] | None = None, max_rows: int = 1, apart: bool = False) -> Reader:
+    offset = saved if saved is not None else {"file": FILE, "pos": 4}
+    begun = start.start_of("p", Shard(), [(PARTITION, offset)])
+    assert begun.place is not None
+    settings = EventSettings(topics=TopicSettings(prefix="p"), connector="mariadb" if flavor == "mariadb" else "mysql",
+                             output_format="ums" if ums else "debezium", ums=UmsSettings(max_rows=max_rows), tables=tables,
+                             databases=databases)
+    capture = LogCapture()
+    log = logger("stream", capture)
+    counted = Transactions(settings, PARTITION) if transactions else None
+    if counted is not None:
+        counted.load(offset)
+    held = events.holder(settings)
+    cursor = Cursor(begun, begun.place, server,
+                    gtid.parse(flavor, begun.place.gtids) if begun.place.gtids or flavor == "mariadb" else None)
+    statements: list[Statement] = []
+
+    async def nothing_known(names: Sequence[TableName]) -> dict[TableName, Any]:
+        del names
+        return {}
+
+    async def note(statement: Statement, source: Source) -> None:
+        del source
+        statements.append(statement)
+
+    counters = Counters()
+    stream = Stream(
+        cursor=cursor, begun=begun, place=begun.place, same_server=same_server, partition=PARTITION, counters=counters, log=log,
+        tables=Tables(table_filter=TableFilter(settings), special={}, settings=settings, options=ValueOptions(
+            charset_errors="strict"), shard=Shard(), partition=PARTITION, versions=VersionBook("p", "", ()),
+            transactions=counted, held=held, headers=(), log=log, definitions=nothing_known),
+        on_rows=lambda *_: None, on_statement=note, transactions=counted, wants_gtid=wants, keep_going=keep_going, held=held,
+        apart=apart)
+    return Reader(stream, cursor, capture, counters, held, statements)
+
+
+def keys(records: Sequence[SourceRecord]) -> list[int]:
+    return [record.key["id"] for record in records]

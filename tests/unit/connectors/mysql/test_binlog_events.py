@@ -1,0 +1,254 @@
+"""Binlog events from the documented wire format: an encoder of its own here, the parsers there."""
+from __future__ import annotations
+
+import struct
+import zlib
+
+import pytest
+
+from connectors.errors import Fatal
+from connectors.mysql import binlog_events as parse
+from connectors.mysql import event_types as types
+from connectors.mysql.binlog_events import Gtid, Header, Query, Rotate, RowsHeader
+
+A = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+UUID = bytes.fromhex(A.replace("-", ""))
+
+
+def event(kind: int, body: bytes, *, server: int = 7, next_pos: int = 900, flags: int = 0) -> bytes:
+    return struct.pack("<IBIIIH", 1700000000, kind, server, 19 + len(body), next_pos, flags) + body
+
+
+def varlen(value: int) -> bytes:
+    """As many lowest bits are set as bytes follow."""
+    for extra in range(8):
+        if value < 1 << 7 * (extra + 1):
+            return (value << (extra + 1) | (1 << extra) - 1).to_bytes(extra + 1, "little")
+    return b"\xff" + value.to_bytes(8, "little")
+
+
+def test_headers() -> None:
+    raw = event(types.XID, bytes(8), flags=0x20)
+    assert parse.header(raw) == Header(1700000000, 16, 7, 27, 900, 0x20)
+    assert parse.xid(event(types.XID, struct.pack("<Q", 1 << 40))) == 1 << 40
+    with pytest.raises(Fatal, match="shorter than a header"):
+        parse.header(raw[:18])
+    assert types.type_name(30) == "WRITE_ROWS (30)"
+    assert types.type_name(99) == "unknown type (99)"
+
+
+def description(*, algorithm: int = 1, version: int = 4, table_map: int = 8) -> bytes:
+    lengths = bytearray([0] * 42)
+    lengths[types.TABLE_MAP - 1] = table_map
+    return event(types.FORMAT_DESCRIPTION, struct.pack("<H50sIB", version, b"8.4.6", 0, 19) + bytes(lengths)
+                 + bytes([algorithm]))
+
+
+def test_format_descriptions() -> None:
+    found = parse.format_description(description())
+    assert (found.server, found.checksum, found.lengths[18]) == ("8.4.6", True, 8)
+    assert not parse.format_description(description(algorithm=0)).checksum
+    for bad, why in ((description(version=3), "older"), (description(table_map=6), "another size"),
+                     (description(algorithm=2), "unknown kind 2")):
+        with pytest.raises(Fatal, match=why):
+            parse.format_description(bad)
+
+
+def test_rotates_and_heartbeats() -> None:
+    assert parse.rotate(event(types.ROTATE, struct.pack("<Q", 1 << 33) + b"b.000002")) == Rotate("b.000002", 1 << 33)
+    with pytest.raises(Fatal, match="ROTATE event of 21 bytes is cut"):
+        parse.rotate(event(types.ROTATE, b"xx"))
+    assert parse.heartbeat(event(types.HEARTBEAT, b"b.000002")) == Rotate("b.000002", 900)
+    far = event(types.HEARTBEAT, struct.pack("<Q", 1 << 33) + b"b.000002", next_pos=0)
+    assert parse.heartbeat(far) == Rotate("b.000002", 1 << 33)
+    position = b"\xfe" + struct.pack("<Q", 5 << 32)
+    newer = b"\x01\x08b.000002" + b"\x02" + bytes([len(position)]) + position + b"\x07\x01x" + b"\x00"
+    assert parse.heartbeat(event(types.HEARTBEAT_V2, newer)) == Rotate("b.000002", 5 << 32)
+
+
+def query(text: bytes, status: bytes = b"", schema: bytes = b"shop", kind: int = types.QUERY, error: int = 0) -> bytes:
+    return event(kind, struct.pack("<IIBHH", 12, 3, len(schema), error, len(status)) + status + schema + b"\0" + text)
+
+
+def charset(collation: int) -> bytes:
+    return b"\x04" + struct.pack("<HHH", collation, 8, 8)
+
+
+@pytest.mark.parametrize(("status", "micros", "xid"), [
+    (b"", None, None),
+    (b"\x00" + bytes(4) + b"\x01" + bytes(8) + b"\x06\x03std" + b"\x03" + bytes(4) + charset(45)
+     + b"\x0d\x40\xe2\x01", 123456, None),
+    (b"\x02\x03std\0" + b"\x05\x03UTC" + b"\x07\0\0" + b"\x08\0\0" + b"\x09" + bytes(8) + b"\x0a" + bytes(4)
+     + b"\x0d\x01\0\0", 1, None),
+    (b"\x0b\x04root\x09localhost" + b"\x0c\x02one\0two\0" + b"\x11" + struct.pack("<Q", 99) + b"\x0d\x02\0\0", 2, 99),
+    (b"\x0c\xfe" + b"\x10\x01" + b"\x12\xff\0" + b"\x13\x01" + b"\x14\x00" + b"\x0d\x03\0\0", 3, None),
+    (b"\x83\x02" + bytes(8) + b"\x80\x40\xe2\x01" + b"\x81" + struct.pack("<Q", 5) + b"\x82\x01\x00", 123456, 5),
+    (b"\x82\x04\x00" + bytes(8) + b"\x80\x04\0\0", 4, None),
+    (b"\x0d\x05\0\0" + b"\x63 unknown", 5, None),
+])  # fmt: skip
+def test_queries_with_every_status_variable(status: bytes, micros: int | None, xid: int | None) -> None:
+    found = parse.query(query("CREATE TABLE ä (id INT)".encode(), status, error=3))
+    assert found == Query(12, "shop", "CREATE TABLE ä (id INT)", micros, 3, 3, xid)
+
+
+def test_texts_of_queries_are_tolerant() -> None:
+    assert parse.query(query(b"x '\xe4'", charset(8))).statement == "x 'ä'"
+    assert parse.query(query("x 'я'".encode("cp1251"), charset(51))).statement == "x 'я'"
+    assert parse.query(query(b"x '\xe4'", charset(45))).statement == "x '\N{REPLACEMENT CHARACTER}'"
+    assert parse.query(query("x '€'".encode(), charset(2304))).statement == "x '€'"  # an id that the driver doesn't know
+    assert parse.query(query(b"x", charset(63), schema=b"")) == Query(12, "", "x", None, 0, 3, None)
+    with pytest.raises(Fatal, match="QUERY event"):
+        parse.query(query(b"x")[:25])
+
+
+def test_mysql_gtids_of_every_age() -> None:
+    head = b"\x01" + UUID + struct.pack("<Q", 23)
+    clock = b"\x02" + struct.pack("<QQ", 5, 6)
+    now = 1_700_000_000_123_456
+    one, first = now.to_bytes(7, "little"), (now - 5).to_bytes(7, "little")
+    both = (now | 1 << 55).to_bytes(7, "little") + first
+    assert parse.gtid(event(types.GTID, head)) == Gtid(f"{A}:23")
+    assert parse.gtid(event(types.GTID, head + clock)) == Gtid(f"{A}:23")
+    assert parse.gtid(event(types.GTID, head + clock + one + b"\xfc\x00\x10" + struct.pack("<I", 80400))) == Gtid(
+        f"{A}:23", immediate_us=now, original_us=now, length=4096)
+    assert parse.gtid(event(types.GTID, head + clock + both + b"\x50" + struct.pack("<II", 80400 | 1 << 31, 80000))) == Gtid(
+        f"{A}:23", immediate_us=now, original_us=now - 5, length=80)
+    assert parse.gtid(event(types.ANONYMOUS_GTID, head + clock + one + b"\x50")) == Gtid(
+        "", immediate_us=now, original_us=now, length=80)
+    with pytest.raises(Fatal, match="GTID event"):
+        parse.gtid(event(types.GTID, head[:20]))
+
+
+@pytest.mark.parametrize("number", [1, 63, 64, 1 << 20, 1 << 40, (1 << 63) - 2])
+@pytest.mark.parametrize("tag", ["", "blue_1"])
+def test_tagged_gtids(number: int, tag: str) -> None:
+    now = 1_700_000_000_123_456
+    fields = varlen(0) + varlen(1) + varlen(1) + b"".join(map(varlen, UUID)) + varlen(2) + varlen(number << 1)
+    if tag:
+        fields += varlen(3) + varlen(len(tag)) + tag.encode()
+    fields += varlen(4) + varlen(10) + varlen(5) + varlen(12) + varlen(6) + varlen(now) + varlen(7) + varlen(now - 9)
+    fields += varlen(8) + varlen(777) + varlen(9) + varlen(80400)
+    size = 1 + 1 + 1 + len(fields)  # version, the size itself, the last field that must be known, plus one
+    assert size < 128
+    body = varlen(1) + varlen(size) + varlen(10) + fields
+    assert size == len(body)
+    text = f"{A}:{tag}:{number}" if tag else f"{A}:{number}"
+    assert parse.gtid(event(types.GTID_TAGGED, body)) == Gtid(text, immediate_us=now, original_us=now - 9, length=777)
+
+
+def test_tagged_gtids_of_the_future_are_refused() -> None:
+    with pytest.raises(Fatal, match="upgrade it"):
+        parse.gtid(event(types.GTID_TAGGED, varlen(1) + varlen(4) + varlen(14) + varlen(0)))
+    with pytest.raises(Fatal, match="GTID_TAGGED event"):
+        parse.gtid(event(types.GTID_TAGGED, varlen(1) + varlen(400) + varlen(5) + varlen(1) + bytes(3)))
+
+
+def test_integers_of_variable_length() -> None:
+    for value in (0, 127, 128, (1 << 14) - 1, 1 << 14, (1 << 56) - 1, 1 << 56, (1 << 64) - 1):
+        assert parse.varlen(b"x" + varlen(value) + b"y", 1) == (value, 1 + len(varlen(value)))
+    for value, raw in ((250, b"\xfa"), (251, b"\xfc\xfb\0"), (1 << 16, b"\xfd\0\0\1"),
+                       (1 << 40, b"\xfe" + (1 << 40).to_bytes(8, "little"))):
+        assert parse.lenenc(b"x" + raw + b"y", 1) == (value, 1 + len(raw))
+    for bad in (b"\xfb", b"\xff", b"\xfc\0", b""):
+        with pytest.raises(IndexError):
+            parse.lenenc(bad, 0)
+
+
+def mariadb(flags: int, rest: bytes = b"") -> bytes:
+    return event(types.MARIADB_GTID, struct.pack("<QIB", 1234, 3, flags) + rest, server=9)
+
+
+@pytest.mark.parametrize(("raw", "expected"), [
+    (mariadb(0x0C, bytes(6)), Gtid("3-9-1234")),
+    (mariadb(0x01, bytes(6)), Gtid("3-9-1234", standalone=True)),
+    (mariadb(0x29, bytes(6)), Gtid("3-9-1234", standalone=True, ddl=True)),
+    (mariadb(0x0E, struct.pack("<Q", 55)), Gtid("3-9-1234")),
+    (mariadb(0x40, struct.pack("<IBB", 1, 3, 2) + b"abcde"), Gtid("3-9-1234", prepared=True)),
+    (mariadb(0x82, struct.pack("<Q", 55) + struct.pack("<IBB", 1, 3, 2) + b"abcde" + b"\x10" + struct.pack("<I", 42)),
+     Gtid("3-9-1234", completed=True, thread=42)),
+    (mariadb(0x21, b"\x02"), Gtid("3-9-1234", standalone=True, ddl=True, alter="start")),
+    (mariadb(0x21, b"\x04" + struct.pack("<Q", 5)), Gtid("3-9-1234", standalone=True, ddl=True, alter="commit")),
+    (mariadb(0x21, b"\x18" + struct.pack("<QI", 5, 42)), Gtid("3-9-1234", standalone=True, ddl=True, alter="rollback",
+                                                                       thread=42)),
+    (mariadb(0x04, b"\x11\x02" + struct.pack("<I", 42)), Gtid("3-9-1234", thread=42)),
+])  # fmt: skip
+def test_mariadb_gtids(raw: bytes, expected: Gtid) -> None:
+    assert parse.gtid(raw) == expected
+
+
+def test_lists_texts_and_incidents() -> None:
+    entries = struct.pack("<IIQ", 0, 1, 100) + struct.pack("<IIQ", 2, 9, 1 << 40)
+    assert parse.gtid_list(event(types.GTID_LIST, struct.pack("<I", 2 | 1 << 29) + entries)) == [(0, 1, 100), (2, 9, 1 << 40)]
+    with pytest.raises(Fatal, match="GTID_LIST event"):
+        parse.gtid_list(event(types.GTID_LIST, struct.pack("<I", 3) + entries))
+    assert parse.rows_query(event(types.ROWS_QUERY, b"\x05" + "ä = 1".encode())) == "ä = 1"
+    assert parse.rows_query(event(types.ANNOTATE_ROWS, b"DELETE FROM t")) == "DELETE FROM t"
+    assert parse.incident(event(types.INCIDENT, b"\x01\x00\x04lost")) == "incident 1: lost"
+    xa = parse.xa_prepare(event(types.XA_PREPARE, b"\x01" + struct.pack("<III", 1, 2, 3) + b"abcde"))
+    assert xa == parse.Xa(True, "X'6162',X'636465',1")
+
+
+# Rows.
+
+NUMBER = (1 << 40) + 7
+
+
+def rows(kind: int, columns: int, data: bytes, *, extra: bytes | None = None, update: bool = False) -> bytes:
+    width = (columns + 7) // 8
+    body = NUMBER.to_bytes(6, "little") + struct.pack("<H", 1)
+    if extra is not None:
+        body += struct.pack("<H", 2 + len(extra)) + extra
+    body += bytes([columns]) if columns < 251 else b"\xfc" + struct.pack("<H", columns)
+    return event(kind, body + b"\x0f" * width + (b"\xf0" * width if update else b"") + data)
+
+
+@pytest.mark.parametrize(("kind", "extra", "update"), [
+    (types.WRITE_ROWS_V1, None, False), (types.UPDATE_ROWS_V1, None, True), (types.DELETE_ROWS_V1, None, False),
+    (types.WRITE_ROWS, b"", False), (types.UPDATE_ROWS, b"\x00\x05abcd", True), (types.DELETE_ROWS, b"", False),
+    (types.PARTIAL_UPDATE_ROWS, b"", True),
+])  # fmt: skip
+@pytest.mark.parametrize("columns", [1, 8, 9, 250, 251, 4096])
+def test_rows_headers(kind: int, extra: bytes | None, update: bool, columns: int) -> None:
+    raw = rows(kind, columns, b"ROWS", extra=extra, update=update)
+    width = (columns + 7) // 8
+    after = b"\xf0" * width if update else None
+    assert parse.rows_header(raw) == RowsHeader(NUMBER, 1, columns, b"\x0f" * width, after, len(raw) - 4)
+    with pytest.raises(Fatal):
+        parse.rows_header(raw[:-5])
+
+
+def test_what_has_no_rows_is_refused() -> None:
+    with pytest.raises(Fatal, match=r"PRE_GA_WRITE_ROWS \(20\) is no event with rows"):
+        parse.rows_header(rows(types.PRE_GA_WRITE_ROWS, 3, b""))
+    assert parse.table_id(event(types.TABLE_MAP, NUMBER.to_bytes(6, "little") + b"\1\0")) == NUMBER
+
+
+def compressed(data: bytes, width: int) -> bytes:
+    return bytes([0x80 | width]) + len(data).to_bytes(width, "big") + zlib.compress(data)
+
+
+@pytest.mark.parametrize(("kind", "plain", "extra", "update"), [
+    (166, types.WRITE_ROWS_V1, None, False), (167, types.UPDATE_ROWS_V1, None, True), (168, types.DELETE_ROWS_V1, None, False),
+    (169, types.WRITE_ROWS, b"", False), (170, types.UPDATE_ROWS, b"", True), (171, types.DELETE_ROWS, b"\0\1", False),
+])  # fmt: skip
+@pytest.mark.parametrize(("data", "width"), [(b"abc" * 30, 1), (b"x" * 70_000, 3), (b"", 1), (b"abc", 4)])
+def test_compressed_rows_of_mariadb(kind: int, plain: int, extra: bytes | None, update: bool, data: bytes, width: int) -> None:
+    found = parse.uncompressed(rows(kind, 9, compressed(data, width), extra=extra, update=update))
+    assert found == rows(plain, 9, data, extra=extra, update=update)
+
+
+def test_compressed_queries_of_mariadb() -> None:
+    text = b"CREATE TABLE t (id INT) " * 50
+    found = parse.uncompressed(query(compressed(text, 2), charset(45), kind=types.QUERY_COMPRESSED))
+    assert found == query(text, charset(45))
+
+
+def test_damaged_compressed_events_are_refused() -> None:
+    good = compressed(b"x" * 500, 2)
+    for bad, why in ((good[:-3], "in place of 500"), (b"\x92" + good[1:], "unknown way"), (b"\x85" + good[1:], "unknown way"),
+                     (good[:3] + b"zz" + good[5:], "can't be uncompressed"), (b"", "unknown way"),
+                     (b"\x82\x00\x10" + good[3:], "in place of 16")):
+        with pytest.raises(Fatal, match=why):
+            parse.uncompressed(rows(types.WRITE_ROWS_COMPRESSED_V1, 3, bad))
+    with pytest.raises(Fatal, match="no compressed event"):
+        parse.uncompressed(rows(types.WRITE_ROWS, 3, b"", extra=b""))

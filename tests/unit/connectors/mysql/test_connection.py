@@ -1,0 +1,84 @@
+"""Addresses, versions, what a server says about itself, and the driver's errors in our words."""
+from __future__ import annotations
+
+import ssl
+
+import pytest
+from pymysql.err import InternalError, OperationalError, ProgrammingError
+
+from connectors.errors import ConfigInvalid, Fatal, Retriable
+from connectors.mysql.connection import driver_password, failure, info_of, parse_version, variables_sql
+from connectors.mysql.settings import Address, ConnectionSettings, TlsSettings, ssl_context
+from connectors.options import Password
+
+
+def test_several_servers_with_ports_of_their_own() -> None:
+    found = ConnectionSettings(host="one, two:3310 ,[::1]:3311,fe80::2,", port=3309).addresses()
+    assert found == (Address("one", 3309), Address("two", 3310), Address("::1", 3311), Address("fe80::2", 3309))
+    assert [str(each) for each in found] == ["one:3309", "two:3310", "[::1]:3311", "[fe80::2]:3309"]
+    for bad in ("one:x", "one:0", "one:65536", " , "):
+        with pytest.raises(ConfigInvalid, match=r"database\.hostname"):
+            ConnectionSettings(host=bad).addresses()
+
+
+def test_modes_of_tls() -> None:
+    assert ssl_context(None) is None
+    assert ssl_context(TlsSettings(mode="disabled")) is None
+    expected = {"preferred": (ssl.CERT_NONE, False), "required": (ssl.CERT_NONE, False),
+                "verify_ca": (ssl.CERT_REQUIRED, False), "verify_identity": (ssl.CERT_REQUIRED, True)}  # fmt: skip
+    for mode, (verify, name) in expected.items():
+        context = ssl_context(TlsSettings(mode=mode))  # type: ignore[arg-type]
+        assert context is not None
+        assert (context.verify_mode, context.check_hostname) == (verify, name)
+    with pytest.raises(ConfigInvalid, match="can't be read"):
+        ssl_context(TlsSettings(mode="verify_ca", truststore="/nowhere.pem"))
+
+
+@pytest.mark.parametrize(("text", "version"), [
+    ("11.4.5-MariaDB-log", (11, 4, 5)), ("5.5.5-10.11.6-MariaDB-0+deb12u1", (10, 11, 6)), ("8.4.6", (8, 4, 6)),
+    ("9.0-rc", (9, 0, 0)), ("5.5.5", (5, 5, 5)), ("new", (0, 0, 0)),
+])  # fmt: skip
+def test_versions(text: str, version: tuple[int, int, int]) -> None:
+    assert parse_version(text) == version
+
+
+def test_what_servers_say_about_themselves() -> None:
+    mysql = info_of([("version", "8.4.6"), ("server_id", "11"), ("server_uuid", "u-1"), ("gtid_mode", "ON"), ("log_bin", "ON"),
+                     ("binlog_row_metadata", None)], address="a:1")  # fmt: skip
+    assert (mysql.flavor, mysql.version, mysql.server_id, mysql.uuid, mysql.address) == ("mysql", (8, 4, 6), 11, "u-1", "a:1")
+    assert mysql.has_gtids
+    assert mysql.is_on("log_bin")
+    assert not mysql.is_on("log_bin_compress")
+    assert not info_of([("version", "8.4.6"), ("gtid_mode", "ON_PERMISSIVE")]).has_gtids
+    maria = info_of([("version", "10.11.2"), ("version_comment", "MariaDB Server"), ("gtid_domain_id", "3")])
+    assert (maria.flavor, maria.domain, maria.has_gtids) == ("mariadb", 3, True)
+    assert "'gtid_mode'" in variables_sql()
+
+
+@pytest.mark.parametrize(("error", "kind", "advice"), [
+    (OperationalError(1045, "Access denied for user 'a'@'b'"), ConfigInvalid, "database.password"),
+    (OperationalError(1130, "Host 'x' is not allowed to connect"), ConfigInvalid, "CREATE USER"),
+    (OperationalError(3159, "Connections using insecure transport are prohibited"), ConfigInvalid, "database.ssl.mode"),
+    (OperationalError(2026, "the server has no TLS"), ConfigInvalid, "database.ssl.mode"),
+    (OperationalError(2059, "Authentication plugin 'x' not configured"), ConfigInvalid, "caching_sha2_password"),
+    (OperationalError(1227, "Access denied; you need BINLOG MONITOR"), Fatal, "GRANT"),
+    (OperationalError(2003, "Can't connect"), Retriable, "can be reached"),
+    (OperationalError(2013, "Lost connection"), Retriable, "can be reached"),
+    (OperationalError(1040, "Too many connections"), Retriable, "busy"),
+    (InternalError(1205, "Lock wait timeout exceeded"), Retriable, "busy"),
+    (ProgrammingError(1146, "Table 'a.b' doesn't exist"), Fatal, "1146: Table 'a.b' doesn't exist"),
+    (TimeoutError(), Retriable, "in time"),
+    (ConnectionResetError(104, "reset"), Retriable, "reset"),
+    (ssl.SSLError("wrong version number"), Retriable, "tls_version"),
+])  # fmt: skip
+def test_errors_of_the_driver_in_our_words(error: Exception, kind: type[Exception], advice: str) -> None:
+    found = failure(error, "running SELECT 1", address=Address("db", 3306), user="cdc")
+    assert type(found) is kind
+    assert advice in str(found)
+    assert "db:3306" in str(found)
+
+
+def test_passwords_are_sent_as_utf8() -> None:
+    assert driver_password("pä\u2603").encode("latin-1") == "pä\u2603".encode()
+    assert ConnectionSettings(host="a", password=Password("x")).secret == "x"
+    assert "x" not in repr(ConnectionSettings(host="a", password=Password("secret-x")))

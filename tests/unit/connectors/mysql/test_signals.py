@@ -1,0 +1,129 @@
+"""Orders to a running connector: what is one, and what follows from it."""
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from connectors.errors import Skippable
+from connectors.mysql.signals import Position, Signal, apply, parse_message, parse_row, request_id
+from connectors.mysql.snapshot.model import SnapshotRequest
+
+
+def signal(kind: str, data: Any = None, name: str = "s1", at: str = "b.000001:4711") -> Signal:
+    return Signal(name, kind, data or {}, at)
+
+
+def execute(**data: Any) -> Signal:
+    return signal("execute-snapshot", {"data-collections": ["a.b"],
+                                       **{key.replace("_", "-"): value for key, value in data.items()}})
+
+
+def test_rows() -> None:
+    found = parse_row({"id": "x", "type": " log ", "data": '{"message": "m"}'}, "here")
+    assert found == Signal("x", "log", {"message": "m"}, "here")
+    assert parse_row({"a": "x", "b": "pause-snapshot", "c": None}, "here") == Signal("x", "pause-snapshot", {}, "here")
+    assert parse_row({"id": "x-open", "type": "snapshot-window-open", "data": "{}"}, "here") is None
+
+
+@pytest.mark.parametrize(("row", "word"), [
+    ({"id": "x", "type": "log"}, "2 columns"), (None, "0 columns"), ({"id": 1, "type": "log", "data": ""}, "texts"),
+    ({"id": "x", "type": None, "data": ""}, "texts"), ({"id": "x", "type": "log", "data": "{"}, "no JSON"),
+    ({"id": "x", "type": "log", "data": "[1]"}, "JSON object"),
+])
+def test_rows_that_are_no_signals(row: dict[str, Any] | None, word: str) -> None:
+    with pytest.raises(Skippable, match=word):
+        parse_row(row, "here")
+
+
+def test_messages() -> None:
+    value = json.dumps({"type": "log", "data": {"message": "m"}}).encode()
+    assert parse_message(b"p", value, "p", "t-0:7") == Signal("t-0:7", "log", {"message": "m"}, "t-0:7")
+    assert parse_message(b"other", value, "p", "t-0:7") is None
+    assert parse_message(None, value, "p", "t-0:7") is None
+    assert parse_message(b"p", None, "p", "t-0:7") is None
+    nested = json.dumps({"id": "i", "type": "log", "data": json.dumps({"message": "m"})}).encode()
+    assert parse_message(b"p", nested, "p", "t") == Signal("i", "log", {"message": "m"}, "t")
+    for wrong, word in ((b"x", "no JSON"), (b"{}", '"type"'), (b'{"type": "log", "data": 3}', "object")):
+        with pytest.raises(Skippable, match=word):
+            parse_message(b"p", wrong, "p", "t")
+
+
+def test_a_full_pull() -> None:
+    order = execute(type="INCREMENTAL", surrogate_key=" id ", additional_conditions=[
+        {"data-collection": "a.b", "filter": "WHERE x > 3"}, {"data-collection": "a.c", "filter": " "}])
+    outcome = apply(order, [], 17)
+    assert outcome.changed
+    request = outcome.requests[0]
+    assert (request.tables, request.conditions, request.surrogate_key, request.origin, request.created_ms, request.state) == (
+        ["a.b"], {"a.b": "x > 3"}, "id", "signal", 17, "running")
+    again = apply(order, outcome.requests, 18)
+    assert (again.changed, again.requests) == (False, outcome.requests)  # met once more after a restart
+    later = apply(order._replace(at="b.000002:4"), outcome.requests, 18)
+    assert len({each.id for each in later.requests}) == 2
+
+
+def test_old_and_blocking_forms() -> None:
+    outcome = apply(execute(type="blocking", additional_condition="x = 1"), [], 0)
+    assert outcome.requests[0].conditions == {"a.b": "x = 1"}
+    assert "blocking" in outcome.message
+
+
+@pytest.mark.parametrize(("order", "word"), [
+    (signal("execute-snapshot"), "data-collections"), (signal("execute-snapshot", {"data-collections": "a.b"}),
+                                                       "list of texts"),
+    (signal("execute-snapshot", {"data-collections": ["("]}), "Invalid regex"), (execute(type="sideways"), "INCREMENTAL"),
+    (execute(additional_conditions=[{"filter": "x"}]), "additional-conditions"),
+    (execute(additional_condition="x -- y"), "one SQL condition"), (signal("log"), "message"),
+    (signal("dance"), "unknown type"), (signal("set-binlog-position"), "either"),
+    (signal("set-binlog-position", {"binlog_filename": "b.000001", "binlog_position": 4, "gtid_set": "0-1-2"}), "either"),
+    (signal("set-binlog-position", {"binlog_filename": "b", "binlog_position": 4}), "name of a binlog file"),
+    (signal("set-binlog-position", {"binlog_filename": "b.000001"}), "number from 0"),
+    (signal("set-binlog-position", {"gtid_set": "nonsense"}), "no GTID set"),
+])
+def test_orders_that_cannot_be_carried_out(order: Signal, word: str) -> None:
+    with pytest.raises(Skippable, match=word):
+        apply(order, [], 0)
+
+
+def requests(*tables: str, state: Any = "running") -> list[SnapshotRequest]:
+    return [SnapshotRequest(id="r", tables=list(tables), state=state, origin="signal")]
+
+
+def test_pause_resume_stop() -> None:
+    paused = apply(signal("pause-snapshot"), requests("a.b"), 0)
+    assert (paused.changed, paused.requests[0].state) == (True, "paused")
+    assert not apply(signal("pause-snapshot"), paused.requests, 0).changed
+    assert apply(signal("resume-snapshot"), paused.requests, 0).requests[0].state == "running"
+    stopped = apply(signal("stop-snapshot", {"type": "INCREMENTAL"}), requests("a.b", "a.c"), 0)
+    assert stopped.requests[0].state == "cancelled"
+    assert not apply(signal("resume-snapshot"), stopped.requests, 0).changed
+    part = apply(signal("stop-snapshot", {"data-collections": ["a.b"]}), requests("a.b", "a.c"), 0)
+    assert (part.requests[0].state, part.requests[0].tables) == ("running", ["a.c"])
+    assert apply(signal("stop-snapshot", {"data-collections": ["a.b"]}), requests("a.b"), 0).requests[0].state == "cancelled"
+
+
+def test_a_table_is_taken_out_of_an_expression() -> None:
+    from connectors.java_regex import compile_java
+
+    left = apply(signal("stop-snapshot", {"data-collections": ["a.b"]}), requests("a.*"), 0).requests[0].tables
+    pattern = compile_java(left[0])
+    assert pattern.fullmatch("a.b") is None
+    assert pattern.fullmatch("a.bc")
+    assert pattern.fullmatch("a.c")
+
+
+def test_log_and_position() -> None:
+    assert apply(signal("log", {"message": "at {}"}), [], 0).message == "at {}"
+    place = apply(signal("set-binlog-position", {"binlog_filename": "mysql-bin.000003", "binlog_position": 0}), [], 0)
+    assert place.position == Position("mysql-bin.000003", 4, "")
+    for text in ("0-1-5", "24DA1671-9D2E-11EE-8C90-0242AC120002:1-5, 24da1671-9d2e-11ee-8c90-0242ac120003:7"):
+        found = apply(signal("set-binlog-position", {"gtid_set": text}), [], 0).position
+        assert found == Position(gtids="".join(text.split()))
+
+
+def test_ids_can_stand_in_an_address() -> None:
+    assert request_id(signal("log", name="my pull/1")).startswith("my-pull-1-")
+    assert request_id(signal("log", name="ü")) != request_id(signal("log", name="ü", at="b.000001:4712"))
+    assert len(request_id(signal("log", name="x" * 1000))) < 80

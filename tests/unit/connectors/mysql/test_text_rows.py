@@ -1,0 +1,129 @@
+"""Rows of the text protocol, on packets made here; values are compared with the stream's on real servers elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from connectors.mysql import type_codes as codes
+from connectors.mysql.model import Column, ColumnPlan, Table, TableName
+from connectors.mysql.text_rows import BadTextRow, compile_text, expression, select_list
+from connectors.mysql.types import ValueOptions, field_schema
+
+OPTIONS = ValueOptions()
+
+
+def plans(table: Table) -> list[ColumnPlan | None]:
+    return [ColumnPlan(column, field_schema(column, OPTIONS)) for column in table.columns]
+
+
+def packet(*values: bytes | None) -> bytes:
+    parts = []
+    for value in values:
+        if value is None:
+            parts.append(b"\xfb")
+            continue
+        size = len(value)
+        head = (
+            bytes([size])
+            if size < 251
+            else b"\xfc" + size.to_bytes(2, "little")
+            if size < 1 << 16
+            else b"\xfd" + size.to_bytes(3, "little")
+        )
+        parts.append(head + value)
+    return b"".join(parts)
+
+
+TABLE = Table(
+    name=TableName("d", "t"),
+    columns=(
+        Column(name="id", type=codes.LONG),
+        Column(name="a`b", type=codes.BLOB, meta=4, collation=45),
+        Column(name="x", type=codes.LONG),
+        Column(name="l", type=codes.VARCHAR, meta=9, collation=8),
+        Column(name="f", type=codes.FLOAT),
+        Column(name="ts", type=codes.TIMESTAMP2, meta=3),
+        Column(name="dt", type=codes.DATETIME2),
+    ),
+)
+
+
+def test_values_of_every_length() -> None:
+    chosen = plans(TABLE)
+    chosen[2] = None
+    assert select_list(TABLE, chosen) == ["`id`", "`a``b`", "CAST(`l` AS BINARY)", "`f` + 0e0", "UNIX_TIMESTAMP(`ts`)", "`dt`"]
+    decode = compile_text(TABLE, chosen, OPTIONS)
+    for size in (0, 1, 250, 251, 65535, 65536, 70000):
+        data = packet(b"-5", b"y" * size, b"\xe9\x80", b"1.100000023841858", b"1714979289.120", b"2024-05-06 07:08:09", b"more")
+        assert decode(data) == {
+            "id": -5,
+            "a`b": "y" * size,
+            "l": "é€",
+            "f": 1.100000023841858,
+            "ts": "2024-05-06T07:08:09.120Z",
+            "dt": 1714979289000,
+        }
+    assert decode(packet(None, None, None, None, None, None)) == dict.fromkeys(("id", "a`b", "l", "f", "ts", "dt"))
+
+
+def test_masks_see_values_and_nulls_as_their_plan_says() -> None:
+    table = Table(name=TABLE.name, columns=(Column(name="d", type=codes.DATE), Column(name="e", type=codes.LONG)))
+    chosen: list[ColumnPlan | None] = [
+        ColumnPlan(table.columns[0], field_schema(table.columns[0], OPTIONS), lambda day: int(str(day)) + 1),
+        ColumnPlan(table.columns[1], field_schema(table.columns[1], OPTIONS), str, nulls=True),
+    ]
+    decode = compile_text(table, chosen, OPTIONS)
+    assert decode(packet(b"0000-00-00", None)) == {"d": None, "e": "None"}
+    assert decode(packet(b"1970-01-01", b"4")) == {"d": 1, "e": "4"}
+
+
+def test_a_bad_value_names_its_column() -> None:
+    data = packet(b"1", b"", b"2", b"", b"x", b"0", None)
+    with pytest.raises(BadTextRow, match="column f can't be decoded") as caught:
+        compile_text(TABLE, plans(TABLE), OPTIONS)(data)
+    assert (caught.value.column, caught.value.raw) == ("f", data)
+
+
+@pytest.mark.parametrize(
+    ("column", "wanted"),
+    [
+        (Column(name="c", type=codes.ENUM, members=("a",), collation=8), "CAST(`c` AS BINARY)"),
+        (Column(name="c", type=codes.SET, members=("a",), collation=45), "`c`"),
+        (Column(name="c", type=codes.DOUBLE), "`c` + 0e0"),
+        (Column(name="c", type=codes.GEOMETRY, meta=4), "`c`"),
+        (Column(name="c", type=codes.BIT, meta=9), "`c`"),
+        (Column(name="c", type=codes.JSON, meta=4), "CAST(`c` AS CHAR CHARACTER SET utf8mb4)"),
+    ],
+)
+def test_how_columns_are_asked_for(column: Column, wanted: str) -> None:
+    assert expression(column) == wanted
+
+
+@pytest.mark.parametrize(
+    ("column", "text", "wanted"),
+    [
+        (Column(name="c", type=codes.DECIMAL, meta=10 << 8 | 2), b"-0.00", "Decimal('0.00')"),
+        (
+            Column(name="c", type=codes.DECIMAL, meta=65 << 8 | 30),
+            b"9" * 35 + b"." + b"9" * 30,
+            f"Decimal('{'9' * 35}.{'9' * 30}')",
+        ),
+        (Column(name="c", type=codes.LONGLONG, unsigned=True), b"18446744073709551615", "-1"),
+        (Column(name="c", type=codes.LONG, unsigned=True), b"0000000042", "42"),
+        (Column(name="c", type=codes.YEAR), b"0000", "1900"),
+        (Column(name="c", type=codes.BIT, meta=9), b"\x01\x02", repr(b"\x02\x01")),
+        (Column(name="c", type=codes.BIT, meta=1), b"\x01", "True"),
+        (Column(name="c", type=codes.TIME2, meta=6), b"-838:59:59.000001", "-3020399000001"),
+        (Column(name="c", type=codes.TIMESTAMP2), b"0", "'1970-01-01T00:00:00Z'"),
+        (Column(name="c", type=codes.TIMESTAMP2, meta=6), b"0", "'1970-01-01T00:00:00.000000Z'"),
+        (Column(name="c", type=codes.DATETIME2, meta=6), b"1969-12-31 23:59:59.999999", "-1"),
+        (Column(name="c", type=codes.DATETIME2, meta=1), b"1969-12-31 23:59:59.9", "-100"),
+        (Column(name="c", type=codes.DATE), b"0069-12-31", "36524"),
+        (Column(name="c", type=codes.JSON, meta=4), b'{"a": 1.0}', "'{\"a\":1.0}'"),
+    ],
+)
+def test_values(column: Column, text: bytes, wanted: Any) -> None:
+    table = Table(name=TABLE.name, columns=(column,))
+    assert repr(compile_text(table, plans(table), OPTIONS)(packet(text))["c"]) == wanted

@@ -1,0 +1,250 @@
+"""Schemas of columns: Debezium's names, versions and parameters."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from connectors.mysql import type_codes as codes
+from connectors.mysql.catalog_types import column_from_catalog, members_of
+from connectors.mysql.model import Column
+from connectors.mysql.types import Declared, ValueOptions, declared, field_schema
+from connectors.mysql.types_defaults import default_value, missing_value
+from connectors.schema import Schema, Type
+
+T = "io.debezium.time."
+D = "io.debezium.data."
+
+
+def shown(schema: Schema) -> tuple[str, str | None, int | None, dict[str, str]]:
+    return str(schema.type), schema.name, schema.version, dict(schema.parameters)
+
+
+def column(code: int, **others: Any) -> Column:
+    return Column(name="c", type=code, **others)
+
+
+TEXTS = {"collation": 45}
+SCHEMAS: list[tuple[Column, dict[str, Any], tuple[Any, ...]]] = [
+    (column(codes.TINY), {}, ("int16",)),
+    (column(codes.TINY, unsigned=True), {}, ("int16",)),
+    (column(codes.SHORT), {}, ("int16",)),
+    (column(codes.SHORT, unsigned=True), {}, ("int32",)),
+    (column(codes.INT24), {}, ("int32",)),
+    (column(codes.INT24, unsigned=True), {}, ("int32",)),
+    (column(codes.LONG), {}, ("int32",)),
+    (column(codes.LONG, unsigned=True), {}, ("int64",)),
+    (column(codes.LONGLONG), {}, ("int64",)),
+    (column(codes.LONGLONG, unsigned=True), {}, ("int64",)),
+    (
+        column(codes.LONGLONG, unsigned=True),
+        {"bigint_unsigned_mode": "precise"},
+        ("bytes", "org.apache.kafka.connect.data.Decimal", 1, {"scale": "0", "connect.decimal.precision": "20"}),
+    ),
+    (
+        column(codes.DECIMAL, meta=10 << 8 | 2),
+        {},
+        ("bytes", "org.apache.kafka.connect.data.Decimal", 1, {"scale": "2", "connect.decimal.precision": "10"}),
+    ),
+    (column(codes.DECIMAL, meta=10 << 8 | 2), {"decimal_mode": "string"}, ("string",)),
+    (column(codes.DECIMAL, meta=10 << 8 | 2), {"decimal_mode": "double"}, ("double",)),
+    (column(codes.FLOAT), {}, ("float",)),
+    (column(codes.FLOAT, declared="float(7,4)"), {}, ("double",)),
+    (column(codes.FLOAT, declared="float unsigned"), {}, ("float",)),
+    (column(codes.DOUBLE), {}, ("double",)),
+    (column(codes.BIT, meta=1), {}, ("boolean",)),
+    (column(codes.BIT, meta=9), {}, ("bytes", D + "Bits", 1, {"length": "9"})),
+    (column(codes.VARCHAR, meta=20, **TEXTS), {}, ("string",)),
+    (column(codes.BLOB, meta=2, collation=63), {}, ("bytes",)),
+    (column(codes.BLOB, meta=2, collation=63), {"binary_mode": "hex"}, ("string",)),
+    (column(codes.ENUM, meta=1, members=("a", "b,c")), {}, ("string", D + "Enum", 1, {"allowed": "a,b\\,c"})),
+    (column(codes.SET, meta=1, members=("x", "y")), {}, ("string", D + "EnumSet", 1, {"allowed": "x,y"})),
+    (column(codes.YEAR), {}, ("int32", T + "Year", 1)),
+    (column(codes.DATE), {}, ("int32", T + "Date", 1)),
+    (column(codes.DATE), {"time_mode": "connect"}, ("int32", "org.apache.kafka.connect.data.Date", 1)),
+    (column(codes.DATE), {"time_mode": "isostring"}, ("string", T + "IsoDate", 1)),
+    (column(codes.TIME2), {}, ("int64", T + "MicroTime", 1)),
+    (column(codes.TIME2, meta=3), {"time_mode": "adaptive"}, ("int32", T + "Time", 1)),
+    (column(codes.TIME2, meta=4), {"time_mode": "adaptive"}, ("int64", T + "MicroTime", 1)),
+    (column(codes.TIME2), {"time_mode": "connect"}, ("int32", "org.apache.kafka.connect.data.Time", 1)),
+    (column(codes.TIME2), {"time_mode": "isostring"}, ("string", T + "IsoTime", 1)),
+    (column(codes.TIME2), {"time_mode": "nanoseconds"}, ("int64", T + "NanoTime", 1)),
+    (column(codes.DATETIME2, meta=3), {}, ("int64", T + "Timestamp", 1)),
+    (column(codes.DATETIME2, meta=4), {}, ("int64", T + "MicroTimestamp", 1)),
+    (column(codes.DATETIME2, meta=6), {"time_mode": "connect"}, ("int64", "org.apache.kafka.connect.data.Timestamp", 1)),
+    (column(codes.DATETIME2), {"time_mode": "microseconds"}, ("int64", T + "MicroTimestamp", 1)),
+    (column(codes.DATETIME2), {"time_mode": "nanoseconds"}, ("int64", T + "NanoTimestamp", 1)),
+    (column(codes.DATETIME2), {"time_mode": "isostring"}, ("string", T + "IsoTimestamp", 1)),
+    (column(codes.TIMESTAMP2, meta=6), {"time_mode": "connect"}, ("string", T + "ZonedTimestamp", 1)),
+    (column(codes.JSON, meta=4), {}, ("string", D + "Json", 1)),
+    (column(codes.VECTOR, meta=4), {}, ("array", D + "FloatVector", 1)),
+    (column(codes.VARCHAR, meta=12, collation=63, declared="vector(3)"), {}, ("array", D + "FloatVector", 1)),
+    (column(codes.STRING, meta=16, collation=63, declared="uuid"), {}, ("string", D + "Uuid", 1)),
+    (column(codes.STRING, meta=16, collation=63, declared="inet6"), {}, ("string",)),
+    (column(codes.GEOMETRY, meta=4, geometry=1), {}, ("struct", D + "geometry.Point", 1)),
+    (column(codes.GEOMETRY, meta=4, geometry=2), {}, ("struct", D + "geometry.Geometry", 1)),
+]
+
+
+@pytest.mark.parametrize(("made", "mode", "wanted"), SCHEMAS)
+def test_schemas(made: Column, mode: dict[str, Any], wanted: tuple[Any, ...]) -> None:
+    found = shown(field_schema(made, ValueOptions(**mode)))
+    assert found == (*wanted, *(None, None, {})[len(wanted) - 1 :])
+
+
+def test_what_is_optional() -> None:
+    options = ValueOptions()
+    assert field_schema(column(codes.LONG), options).optional
+    assert not field_schema(column(codes.LONG, nullable=False), options).optional
+    # Debezium's geometry can always be null, its point only where the column can.
+    assert field_schema(column(codes.GEOMETRY, meta=4, geometry=0, nullable=False), options).optional
+    assert not field_schema(column(codes.GEOMETRY, meta=4, geometry=1, nullable=False), options).optional
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("int(10) unsigned zerofill", Declared("INT UNSIGNED ZEROFILL", 10)),
+        ("varchar(20)", Declared("VARCHAR", 20)),
+        ("decimal(10,2)", Declared("DECIMAL", 10, 2)),
+        ("decimal", Declared("DECIMAL", 10, 0)),
+        ("double", Declared("DOUBLE")),
+        ("float(7,4) unsigned", Declared("FLOAT UNSIGNED", 7, 4)),
+        ("bit(1)", Declared("BIT", 1)),
+        ("longtext", Declared("LONGTEXT")),
+        ("timestamp(3)", Declared("TIMESTAMP", 3)),
+        ("varchar(100) /*M!100301 COMPRESSED*/", Declared("VARCHAR", 100)),
+        ("timestamp /* mariadb-5.3 */", Declared("TIMESTAMP")),
+    ],
+)
+def test_declared_types(text: str, wanted: Declared) -> None:
+    assert declared(column(codes.LONG, declared=text)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("made", "wanted"),
+    [
+        (column(codes.LONG, unsigned=True), Declared("INT UNSIGNED")),
+        (column(codes.VARCHAR, meta=80, collation=45), Declared("VARCHAR", 20)),
+        (column(codes.STRING, meta=20, collation=63), Declared("BINARY", 20)),
+        (column(codes.BLOB, meta=4, collation=45), Declared("LONGTEXT")),
+        (column(codes.BLOB, meta=1, collation=63), Declared("TINYBLOB")),
+        (column(codes.DECIMAL, meta=10 << 8 | 2), Declared("DECIMAL", 10, 2)),
+        (column(codes.TIMESTAMP2, meta=3), Declared("TIMESTAMP", 3)),
+        (column(codes.SET, members=("a", "b", "c")), Declared("SET", 5)),
+        (column(codes.ENUM, members=("a", "b", "c")), Declared("ENUM", 1)),
+        (column(codes.BIT, meta=9), Declared("BIT", 9)),
+    ],
+)
+def test_types_that_only_the_binlog_tells(made: Column, wanted: Declared) -> None:
+    assert declared(made) == wanted
+
+
+def test_source_parameters() -> None:
+    made = column(codes.DECIMAL, meta=10 << 8 | 2, declared="decimal(10,2)", comment="price")
+    prefix = "__debezium.source.column."
+    parameters = field_schema(made, ValueOptions(decimal_mode="string", comments=True), propagate=True).parameters
+    assert parameters == (
+        (prefix + "type", "DECIMAL"),
+        (prefix + "length", "10"),
+        (prefix + "scale", "2"),
+        (prefix + "comment", "price"),
+        (prefix + "name", "c"),
+    )
+    assert not field_schema(made, ValueOptions(decimal_mode="string")).parameters
+
+
+MARIADB, MYSQL = ValueOptions(), ValueOptions(flavor="mysql")
+
+
+@pytest.mark.parametrize(
+    ("made", "options", "wanted"),
+    [
+        (column(codes.VARCHAR, default="'a''b\\\\'", **TEXTS), MARIADB, "a'b\\"),
+        (column(codes.VARCHAR, default="NULL", **TEXTS), MARIADB, None),
+        (column(codes.VARCHAR, default="NULL", **TEXTS), MYSQL, "NULL"),
+        (column(codes.VARCHAR, default="uuid()", **TEXTS), MARIADB, None),
+        (column(codes.VARCHAR, default="uuid()", extra="DEFAULT_GENERATED", **TEXTS), MYSQL, None),
+        (column(codes.VARCHAR, default="_utf8mb4'x'", **TEXTS), MARIADB, "x"),
+        (column(codes.LONG, default="1.5"), MYSQL, 2),
+        (column(codes.LONG, default="-3"), MARIADB, -3),
+        (column(codes.LONG, default="x"), MYSQL, None),
+        (column(codes.LONGLONG, unsigned=True, default="18446744073709551615"), MARIADB, -1),
+        (column(codes.BIT, meta=9, default="b'100000010'"), MYSQL, b"\x02\x01"),
+        (column(codes.BIT, meta=1, default="b'0'"), MARIADB, False),
+        (column(codes.DECIMAL, meta=10 << 8 | 2, default="1.555"), MYSQL, Decimal("1.56")),
+        (column(codes.DATE, default="'0000-00-00'"), MARIADB, None),
+        (column(codes.DATE, nullable=False, default="'0000-00-00'"), MARIADB, 0),
+        (column(codes.DATE, default="2023-02-31"), MYSQL, None),
+        (column(codes.DATETIME2, meta=3, nullable=False, default="'2024-05-06 07:08:09.5'"), MARIADB, 1714979289500),
+        (column(codes.DATETIME2, nullable=False, default="current_timestamp()"), MARIADB, 0),
+        (column(codes.DATETIME2, nullable=False, default="CURRENT_TIMESTAMP", extra="DEFAULT_GENERATED"), MYSQL, 0),
+        (column(codes.TIMESTAMP2, default="current_timestamp()", extra="on update current_timestamp()"), MARIADB, None),
+        (column(codes.TIMESTAMP2, meta=6, nullable=False, default="current_timestamp(6)"), MARIADB, "1970-01-01T00:00:00Z"),
+        (column(codes.TIMESTAMP2, nullable=False, default="'0000-00-00 00:00:00'"), MARIADB, "1970-01-01T00:00:00Z"),
+        (column(codes.TIME2, default="'-838:59:59'"), MARIADB, -3020399000000),
+        (column(codes.YEAR, default="'70'"), MARIADB, 1970),
+        (column(codes.LONG, default="7", extra="STORED GENERATED"), MYSQL, None),
+        (column(codes.VARCHAR, meta=3, collation=63, default="0x61FF"), MYSQL, b"a\xff"),
+        (column(codes.STRING, meta=3, collation=63, default="'a'"), ValueOptions(binary_mode="hex"), "610000"),
+    ],
+)
+def test_defaults(made: Column, options: ValueOptions, wanted: Any) -> None:
+    found = default_value(made, options)
+    assert repr(found) == repr(wanted)
+
+
+def test_what_stands_for_a_missing_value() -> None:
+    assert missing_value(column(codes.DATE), MARIADB) is None
+    assert missing_value(column(codes.DATE, nullable=False, default="'2024-02-29'"), MARIADB) == 19782
+    assert missing_value(column(codes.DATETIME2, nullable=False), ValueOptions(time_mode="isostring")) == "1970-01-01T00:00:00Z"
+
+
+def catalog(declared_type: str, data_type: str, **others: Any) -> Column:
+    row: dict[str, Any] = dict.fromkeys(
+        (
+            "CHARACTER_OCTET_LENGTH",
+            "NUMERIC_PRECISION",
+            "NUMERIC_SCALE",
+            "DATETIME_PRECISION",
+            "CHARACTER_SET_NAME",
+            "COLUMN_DEFAULT",
+        )
+    )
+    row |= {
+        "COLUMN_NAME": "c",
+        "DATA_TYPE": data_type,
+        "COLUMN_TYPE": declared_type,
+        "IS_NULLABLE": "NO",
+        "COLUMN_COMMENT": "",
+        "EXTRA": "",
+    }
+    return column_from_catalog(row | others)
+
+
+def test_columns_of_the_catalog() -> None:
+    made = catalog("bigint(20) unsigned", "bigint", EXTRA="auto_increment INVISIBLE")
+    assert (made.type, made.unsigned, made.visible, made.nullable) == (codes.LONGLONG, True, False, False)
+    made = catalog("enum('unsigned','it''s','a\\\\b)')", "enum", CHARACTER_SET_NAME="latin1")
+    assert (made.members, made.unsigned, made.meta, made.collation) == (("unsigned", "it's", "a\\b)"), False, 1, 5)
+    assert catalog("mediumtext", "mediumtext", CHARACTER_SET_NAME="utf8mb4", COLLATION_ID=309).collation == 309
+    assert catalog("longblob", "longblob").meta == 4
+    assert catalog("vector(3)", "vector", CHARACTER_OCTET_LENGTH=12).type == codes.VECTOR
+    assert catalog("datetime(6)", "datetime", DATETIME_PRECISION=6).meta == 6
+    assert catalog("timestamp /* mariadb-5.3 */", "timestamp").type == codes.TIMESTAMP
+    assert catalog("int(10) zerofill", "int").unsigned
+    assert catalog("point", "point").geometry == 1
+    assert members_of("set('a,b','c')") == ("a,b", "c")
+
+
+def test_a_column_of_no_known_type_is_refused_by_name() -> None:
+    from connectors.errors import Fatal
+
+    with pytest.raises(Fatal, match="column c has the type hologram"):
+        catalog("hologram", "hologram")
+
+
+def test_wire_types_are_those_of_connect() -> None:
+    assert field_schema(column(codes.FLOAT), MARIADB).type is Type.FLOAT32

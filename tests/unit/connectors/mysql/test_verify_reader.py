@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from connectors.formats import ums
+from connectors.mysql.model import Place
+from connectors.mysql.verify import Change, Reader, reached
+
+TABLES = {"shop.t": ("id",), "shop.loose": ()}
+PLACE = Place(file="bin.000002", pos=500)
+ROW = {"id": 1, "name": "x"}
+OLD = {"id": 1, "name": "w"}
+
+
+def read(topic: str, key: Any, value: Any, *, place: Place | None = PLACE) -> list[Change]:
+    return list(Reader(TABLES, {"plain": "shop.t", "plain.loose": "shop.loose"}, place).changes(topic, key, value))
+
+
+def event(op: str, before: Any, after: Any, *, table: str = "t", file: str = "bin.000002", pos: int = 400) -> dict[str, Any]:
+    return {"op": op, "before": before, "after": after, "source": {"db": "shop", "table": table, "file": file, "pos": pos}}
+
+
+def test_events() -> None:
+    key = {"id": 1}
+    for op in ("c", "r"):
+        assert read("t", key, event(op, None, ROW)) == [Change("set", "shop.t", key, ROW)]
+    assert read("t", key, event("u", OLD, ROW)) == [Change("set", "shop.t", key, ROW)]
+    assert read("t", key, event("d", OLD, None)) == [Change("gone", "shop.t", key, None)]
+    for nothing in (None, event("t", None, None), event("c", None, ROW, table="other"), {"ts_ms": 1}, "text"):
+        assert read("t", key, nothing) == []
+
+
+def test_events_of_a_table_without_key() -> None:
+    for key in (None, {"any": 1}):
+        assert read("t", key, event("c", None, ROW, table="loose")) == [Change("set", "shop.loose", None, ROW)]
+        assert read("t", key, event("u", OLD, ROW, table="loose")) == [
+            Change("gone", "shop.loose", None, OLD), Change("set", "shop.loose", None, ROW)]
+        assert read("t", key, event("d", OLD, None, table="loose")) == [Change("gone", "shop.loose", None, OLD)]
+
+
+@pytest.mark.parametrize(("file", "pos", "op", "later"), [
+    ("bin.000002", 499, "c", False), ("bin.000002", 500, "c", True), ("bin.000002", 500, "r", False),
+    ("bin.000002", 501, "r", True), ("bin.000001", 9999, "u", False), ("bin.000010", 4, "d", True)])
+def test_what_comes_after_the_place_of_comparison(file: str, pos: int, op: str, later: bool) -> None:
+    found = read("t", {"id": 1}, event(op, OLD, ROW, file=file, pos=pos))
+    assert [change.kind == "later" for change in found] == [later]
+
+
+def test_records_of_the_source_have_no_place() -> None:
+    found = read("t", {"id": 1}, event("r", None, ROW, pos=10**9), place=None)
+    assert [change.kind for change in found] == ["set"]
+
+
+def test_plain_rows() -> None:
+    key = {"id": 1}
+    assert read("plain", key, {**ROW, "__op": "c", "__deleted": "false"}) == [Change("set", "shop.t", key, ROW)]
+    assert read("plain", key, {**ROW, "__deleted": "true"}) == [Change("gone", "shop.t", key, None)]
+    assert read("plain", key, None) == [Change("gone", "shop.t", key, None)]
+    assert read("plain.loose", None, ROW) == [Change("set", "shop.loose", None, ROW)]
+    assert read("plain.loose", None, None) == []
+    assert read("unknown", key, ROW) == []
+
+
+FIELDS = [*ums.SYSTEM_FIELDS, ums.field("id", "int"), ums.field("name", "string")]
+
+
+def message(kind: str, *rows: tuple[int, str, str, str | None], table: str = "t") -> dict[str, Any]:
+    return ums.message(kind, f"mysql.s.shop.{table}.3.0.0", FIELDS,
+                       [[str(number), "2026-01-01 00:00:00.000000", op, "u", key, name] for number, op, key, name in rows])
+
+
+def number(pos: int, n: int) -> int:
+    return 2 * 10**12 + pos * 64 + n
+
+
+def test_ums_messages() -> None:
+    found = read("t", "k", message(ums.INCREMENT, (number(400, 2), "i", "1", "x"), (number(410, 1), "b", "1", "x"),
+                                   (number(410, 2), "u", "1", None), (number(420, 2), "d", "1", None),
+                                   (number(499, 63), "i", "2", "y"), (number(500, 2), "i", "3", "z")))
+    key = {"id": "1"}
+    assert found == [
+        Change("set", "shop.t", key, {"id": "1", "name": "x"}), Change("gone", "shop.t", key, None),
+        Change("set", "shop.t", key, {"id": "1", "name": None}), Change("gone", "shop.t", key, None),
+        Change("set", "shop.t", {"id": "2"}, {"id": "2", "name": "y"}), Change("later", "shop.t", {"id": "3"}, None)]
+    assert [change.kind for change in read("t", "k", message(ums.INITIAL, (number(500, 0), "i", "1", "x"),
+                                                             (number(501, 0), "i", "2", "x")))] == ["set", "later"]
+    assert read("t", "k", ums.heartbeat("mysql.s.shop.t.3.0.0", 1)) == []
+    assert read("t", "k", message(ums.INCREMENT, (1, "i", "1", "x"), table="other")) == []
+    assert read("t", "k", message(ums.INCREMENT, (1, "d", "1", "x"), table="loose")) == [
+        Change("gone", "shop.loose", None, {"id": "1", "name": "x"})]
+
+
+@pytest.mark.parametrize(("file", "pos", "expected"), [
+    ("bin.000002", 500, True), ("bin.000002", 499, False), ("bin.000003", 4, True), ("bin.000001", 10**6, False)])
+def test_reached(file: str, pos: int, expected: bool) -> None:
+    offset = {"file": file, "pos": pos}
+    progress = ({"server": "s", "snapshot": "initial"}, {"state": "running"})
+    assert reached("s", [({"server": "s"}, offset), progress], PLACE) == (expected, f"{file}:{pos}")
+    far = {"file": "bin.000009", "pos": 4}
+    two = [({"server": "s", "shard": "0/2"}, far), ({"server": "s", "shard": "1/2"}, offset)]
+    assert reached("s", two, PLACE)[0] is expected
+    assert reached("s", [progress], PLACE) == (False, "nowhere yet")

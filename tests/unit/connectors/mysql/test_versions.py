@@ -1,0 +1,140 @@
+"""Versions of tables: numbers, what changed, restarts, several tasks."""
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from connectors.mysql import type_codes as codes
+from connectors.mysql import versions
+from connectors.mysql.model import Column, Table
+from connectors.mysql.versions import VersionBook, fingerprint
+from tests.unit.connectors.mysql.events.making import number, table, text, written
+
+
+class Met(NamedTuple):
+    ts_ms: int
+    file: str
+    pos: int
+    gtid: str = "0-1-7"
+    statement: str = ""
+
+
+def at(pos: int, statement: str = "", file: str = "b.000001") -> Met:
+    return Met(1_700_000_000_000 + pos, file, pos, statement=statement)
+
+
+ONE = table("t", number("id", nullable=False), text("a", 10), text("b", 5), key=("id",))
+TWO = msgspec.structs.replace(ONE, columns=(*ONE.columns[:2], number("n"), text("b", 20)))
+THREE = msgspec.structs.replace(TWO, columns=(TWO.columns[0], TWO.columns[3], TWO.columns[2]), key=())
+
+
+def test_each_structure_gets_the_next_number_and_a_record() -> None:
+    book = VersionBook("p", "p.table-versions", [])
+    met = enumerate((ONE, ONE, TWO, TWO, THREE), 1)
+    assert [book.version(each, at(pos)) for pos, each in met] == [1, 1, 2, 2, 3]
+    records, offsets = book.take()
+    assert offsets == ()
+    assert book.take() == ([], ())
+    assert [written(record.value_schema, record.value)["payload"]["version"] for record in records] == [1, 2, 3]
+    assert all(record.topic == "p.table-versions" and record.source_partition == {"server": "p", "table": "world.t"}
+               and written(record.key_schema, record.key)["payload"] == {"table": "world.t"} for record in records)
+    assert records[0].value["changes"] == []
+    assert records[0].value["columns"] == [
+        {"name": "id", "type": "INT", "nullable": False, "key": True},
+        {"name": "a", "type": "VARCHAR(10)", "nullable": True, "key": False},
+        {"name": "b", "type": "VARCHAR(5)", "nullable": True, "key": False}]
+    assert records[1].value["changes"] == [
+        {"column": "n", "change": "added", "before": None, "after": "INT"},
+        {"column": "b", "change": "changed", "before": "VARCHAR(5)", "after": "VARCHAR(20)"}]
+    assert [(change["column"], change["change"]) for change in records[2].value["changes"]] == [
+        ("a", "dropped"), ("id", "changed"), ("n", "moved")]
+
+
+def test_a_record_says_when_and_why() -> None:
+    book = VersionBook("p", "topic", [])
+    book.version(ONE, at(4, "ALTER TABLE t ..."))
+    record = book.take()[0][0]
+    assert {name: record.value[name] for name in ("table", "ts_ms", "file", "pos", "gtid", "statement")} == {
+        "table": "world.t", "ts_ms": 1_700_000_000_004, "file": "b.000001", "pos": 4, "gtid": "0-1-7",
+        "statement": "ALTER TABLE t ..."}
+
+
+def test_numbers_last_over_restarts_and_old_structures_keep_theirs() -> None:
+    book = VersionBook("p", "topic", [])
+    for pos, each in ((1, ONE), (30, TWO)):
+        book.version(each, at(pos))
+    saved = [(record.source_partition, record.source_offset) for record in book.take()[0]][-1:]
+    others = [({"server": "p"}, {"file": "b.000001"}), ({"server": "q", "table": "world.t"}, {})]
+    again = VersionBook("p", "topic", [*saved, *others])
+    assert again.version(ONE, at(20)) == 1
+    assert again.version(TWO, at(30)) == 2
+    assert again.take() == ([], ())
+    assert again.version(ONE, at(40)) == 3, "the old structure came back later: that is a change"
+    assert again.version(TWO, at(35, file="b.000002")) == 4
+    assert VersionBook("other", "topic", saved).version(TWO, at(1)) == 1
+
+
+def test_what_the_catalog_says_is_not_noted() -> None:
+    book = VersionBook("p", "topic", [])
+    assert book.version(ONE) == 1
+    book.version(ONE, at(5))
+    assert book.version(TWO) == 2
+    assert [record.value["version"] for record in book.take()[0]] == [1]
+    assert book.version(TWO, at(6)) == 2
+    assert book.version(ONE) == 1
+
+
+def test_the_catalogs_additions_are_no_change() -> None:
+    declared = msgspec.structs.replace(ONE, completed=True, columns=tuple(
+        msgspec.structs.replace(column, declared="", default="5", comment="c", extra="x") for column in ONE.columns))
+    assert fingerprint(declared) == fingerprint(ONE)
+    other = Column(name="b", type=codes.VARCHAR, meta=20, collation=8)
+    assert fingerprint(msgspec.structs.replace(ONE, columns=(*ONE.columns[:2], other))) != fingerprint(ONE)
+    first, second = (table("e", Column(name="e", type=codes.ENUM, meta=1, members=members)) for members in (("a",), ("a", "b")))
+    assert fingerprint(first) != fingerprint(second)
+
+
+def test_only_the_owner_writes_about_a_table() -> None:
+    book = VersionBook("p", "topic", [], owner=lambda name: name.table == "other")
+    assert book.version(ONE, at(1)) == 1
+    assert book.version(TWO, at(2)) == 2
+    assert book.take() == ([], ())
+
+
+def test_without_a_topic_the_book_is_kept_in_offsets() -> None:
+    book = VersionBook("p", "", [])
+    book.version(ONE, at(1))
+    records, offsets = book.take()
+    assert (records, [partition for partition, _ in offsets]) == ([], [{"server": "p", "table": "world.t"}])
+    assert VersionBook("p", "", offsets).version(TWO, at(2)) == 2
+
+
+def test_the_book_is_bounded() -> None:
+    book = VersionBook("p", "", [])
+    last: Table = ONE
+    for size in range(1, 41):
+        last = msgspec.structs.replace(ONE, columns=(ONE.columns[0], text("a", size)))
+        assert book.version(last, at(size)) == size
+    saved = book.take()[1][-1:]
+    shown, = versions.tables("p", saved)
+    assert (shown["table"], shown["version"], len(shown["versions"])) == ("world.t", 40, 20)
+    assert shown["versions"][0]["changes"] == [
+        {"column": "a", "change": "changed", "before": "VARCHAR(39)", "after": "VARCHAR(40)"}]
+    assert VersionBook("p", "", saved).version(last, at(99)) == 40
+
+
+def test_offsets_that_are_not_ours_are_passed_over() -> None:
+    partition = {"server": "p", "table": "world.t"}
+    for offset in ({}, {"versions": "nonsense"}, {"versions": "[]"}, {"versions": 3}, {"versions": "[[1]]"}):
+        assert versions.tables("p", [(partition, offset)]) == []
+        assert VersionBook("p", "", [(partition, offset)]).version(ONE, at(1)) == 1
+
+
+def test_moves_are_told_of_as_few_columns_as_can_be() -> None:
+    wide = table("t", *(number(name) for name in "abcdef"))
+    turned = msgspec.structs.replace(wide, columns=tuple(number(name) for name in "fabcde"))
+    book = VersionBook("p", "topic", [])
+    book.version(wide, at(1))
+    book.version(turned, at(2))
+    assert book.take()[0][1].value["changes"] == [{"column": "f", "change": "moved", "before": "place 6", "after": "place 1"}]
