@@ -41,17 +41,17 @@ def until(job: Job, events: Callable[[], int], count: int) -> None:
 
 def test_driver_and_workers_killed_and_local_state_lost(bootstrap: str, registry: SchemaRegistry, tmp_path: Path,
                                                         unique: Callable[[str], str]) -> None:
-    load, topic = Load(60_000, 5_000, 2, "avro"), unique("u")
+    load, topic = Load(24_000, 3_000, 2, "avro"), unique("u")
     fill(load, bootstrap, registry.url, topic)
-    config = job_config(bootstrap, registry.url, topic, tmp_path, replication=1, batch=1_500)
+    config = job_config(bootstrap, registry.url, topic, tmp_path, replication=1, batch=1_000)
     # Records that each run reads before a Python worker, then everything of it is killed; the last begins from the start again.
-    for rows, lost in ((3_000, ()), (3_000, ("state",)), (20_000, ("checkpoint", "state"))):
+    for rows, lost in ((2_000, ()), (2_000, ("state",)), (6_000, ("checkpoint", "state"))):
         job = Job(config, tmp_path / "job")
         job.start()
         job.wait_rows(rows, _LIMIT)
         for worker in job.python_workers()[:1]:
             os.kill(worker, signal.SIGKILL)  # Spark tries its task again
-        job.wait_rows(rows + 3_000, _LIMIT)
+        job.wait_rows(rows + 2_000, _LIMIT)
         job.kill()
         for name in lost:
             shutil.rmtree(tmp_path / name)
@@ -67,7 +67,7 @@ def test_broker_of_three_killed(kafka_cluster: KafkaCluster, registry: SchemaReg
     load, topic = Load(12_000, 1_200, 3, "avro"), unique("u")
     bootstrap = kafka_cluster.bootstrap
     fill(load, bootstrap, registry.url, topic, replication=3)
-    job = Job(job_config(bootstrap, registry.url, topic, tmp_path, replication=3, batch=600), tmp_path / "job")
+    job = Job(job_config(bootstrap, registry.url, topic, tmp_path, replication=3, batch=1_000), tmp_path / "job")
     job.start()
     expected = load.events()
     # Asked through a broker that stays; each of the three leads partitions and coordinates transactions.

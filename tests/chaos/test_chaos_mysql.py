@@ -1,0 +1,125 @@
+"""The MySQL connector under faults: workers, task hosts and the server are killed, connections are cut."""
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from compose.local.mariadb import MariaDb
+from tests.chaos.cluster import PATIENCE, Cluster
+from tests.chaos.mysql_load import MySqlLoad, check_order, counts, difference, folded, operations, records
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.chaos.conftest import ProxiedKafka
+
+CONVERTERS = {"key.converter": "org.apache.kafka.connect.json.JsonConverter", "key.converter.schemas.enable": "false"}
+
+
+class Scene:
+    """A server, its writers, a cluster of workers, and the connector between them."""
+
+    def __init__(self, folder: Path, bootstrap: str, server: MariaDb, *, exactly_once: bool, workers: int, tasks: int,
+                 **options: str) -> None:
+        self.server, self.bootstrap, self.exactly_once = server, bootstrap, exactly_once
+        self.name = f"m{secrets.token_hex(4)}"
+        self.load = MySqlLoad(lambda: int(self.server.port or 0), self.name, (server.user, server.password))
+        self.load.create()
+        self.cluster = Cluster(folder, bootstrap, f"mysql-{self.name}", exactly_once=exactly_once, properties=CONVERTERS)
+        self.cluster.start(workers)
+        self.load.start()
+        self.cluster.running[0].create(self.name, {
+            "connector.class": "io.debezium.connector.mariadb.MariaDbConnector", "tasks.max": str(tasks),
+            "topic.prefix": self.name, "database.hostname": "127.0.0.1", "database.port": str(server.port),
+            "database.user": server.user, "database.password": server.password, "database.include.list": self.name,
+            "snapshot.chunk.rows": "200", "poll.interval.ms": "50", "max.batch.size": "500", **options})
+
+    def found(self) -> dict[str, Any]:
+        """What is in the topics."""
+        return records(self.bootstrap, self.load, committed=self.exactly_once)
+
+    def until_records(self, more: int) -> None:
+        """Wait until so many more records have come."""
+        target = counts(self.found()) + more
+        self.cluster.until(lambda: counts(self.found()) >= target, f"no {more} more records came")
+
+    def pull_again(self) -> str:
+        """Ask for the full contents over REST; the request's id."""
+        status, body = self.cluster.ask("POST", f"/connectors/{self.name}/snapshots", {"tables": [f"{self.name}\\..*"]})
+        assert status == 201, body
+        return str(body["id"])
+
+    def until_pulled(self, request: str) -> None:
+        """Wait until a full pull is done."""
+        def done() -> bool:
+            status, body = self.cluster.ask("GET", f"/connectors/{self.name}/snapshots/{request}")
+            return status == 200 and body["state"] == "completed"
+
+        self.cluster.until(done, f"the full pull {request} did not end", 2 * PATIENCE)
+
+    def finish(self) -> None:
+        """Stop writing, wait for what is missing, compare."""
+        self.load.stop()
+        wanted = self.load.rows()
+        self.cluster.until(lambda: not difference(wanted, folded(self.found())),
+                           "Kafka does not become what the tables are", 2 * PATIENCE)
+        found = self.found()
+        assert not difference(wanted, folded(found))
+        again = check_order(found, exactly_once=self.exactly_once)
+        print(f"{self.load.committed} transactions, {operations(found.values())}, {again} changes came again")
+
+    def close(self) -> None:
+        """Stop everything that is this scene's own."""
+        self.cluster.close()
+        self.load.stop()
+
+
+@pytest.fixture
+def scene(tmp_path: Path, broker: ProxiedKafka) -> Iterator[Callable[..., Scene]]:
+    """Makes the scene of a test, with a server of its own."""
+    made: list[Any] = []
+
+    def make(*, exactly_once: bool, workers: int = 1, tasks: int = 1, **options: str) -> Scene:
+        server = MariaDb(tmp_path / "mariadb", port=None, durable=True)
+        server.start()
+        made.append(server.stop)
+        stage = Scene(tmp_path, broker.bootstrap, server, exactly_once=exactly_once, workers=workers, tasks=tasks, **options)
+        made.append(stage.close)
+        return stage
+
+    yield make
+    for close in reversed(made):
+        close()
+
+
+@pytest.mark.parametrize(("exactly_once", "tasks", "options"), [
+    (False, 1, {}), (True, 3, {}), (True, 1, {"transaction.boundary": "connector"}),
+], ids=["at-least-once", "exactly-once-three-tasks", "exactly-once-by-transaction"])
+def test_everything_is_killed_in_turn(scene: Callable[..., Scene], exactly_once: bool, tasks: int,
+                                      options: dict[str, str]) -> None:
+    stage = scene(exactly_once=exactly_once, workers=2, tasks=tasks, **options)
+    stage.until_records(100)  # in the middle of the first full pull
+    stage.cluster.running[0].kill()
+    stage.until_records(200)
+    stage.cluster.repair()
+    stage.until_pulled("initial")
+    request = stage.pull_again()
+    for host in stage.cluster.running[1].hosts():
+        os.kill(host, signal.SIGKILL)
+    stage.until_records(200)
+    stage.server.kill()
+    stage.server.start()
+    stage.until_records(200)
+    with closing(stage.load.connect()) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT id FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'")
+        for (number,) in cursor.fetchall():
+            cursor.execute(f"KILL {number}")
+    stage.until_records(200)
+    stage.until_pulled(request)
+    stage.finish()
