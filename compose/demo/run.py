@@ -5,9 +5,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import pymysql
 
 from compose.demo import show
 from compose.demo.rest import Rest
@@ -15,6 +18,7 @@ from compose.demo.shop import CUSTOMERS, ORDERS, TABLES, Shop
 from compose.local.console import say
 from compose.local.errors import StackError
 from compose.local.kafka import KafkaCluster
+from compose.local.mariadb import MariaDb
 from compose.local.postgres import Postgres
 from compose.local.registry import SchemaRegistry
 from compose.local.scylla.client import Emulation
@@ -22,10 +26,16 @@ from compose.local.scylla.emulation import ScyllaEmulation
 from compose.local.service import Managed, wait_until
 from compose.local.worker import MillraceWorker
 
-SOURCE = "shop"
+#: The connectors: customers out of MariaDB, orders out of Scylla.
+CUSTOMERS_SOURCE = "customers"
+ORDERS_SOURCE = "orders"
+SOURCES = (CUSTOMERS_SOURCE, ORDERS_SOURCE)
+MATERIALIZER = "orders-rows"
 HISTORY = "shop-history"
 WAREHOUSE = "shop-warehouse"
-JOBS = (*(f"{table.rpartition('.')[2]}-rows" for table in TABLES), HISTORY, WAREHOUSE)
+JOBS = (MATERIALIZER, HISTORY, WAREHOUSE)
+#: Topics of whole rows: MariaDB's connector delivers them as they are, Scylla's changes become rows in the materializer.
+ROWS = {CUSTOMERS: f"crm.{CUSTOMERS}", ORDERS: "orders.rows"}
 _CLASS = "spark_jobs.SparkJob"
 _LIMIT = 120.0
 
@@ -53,6 +63,7 @@ class Demo:
         self.kafka = KafkaCluster(self.folder / "kafka", port=None, detached=self.detached, say=say)
         self.scylla = ScyllaEmulation(self.folder / "scylla", port=None, detached=self.detached, say=say)
         self.registry = SchemaRegistry(self.folder / "registry", port=None, detached=self.detached, say=say)
+        self.mariadb = MariaDb(self.folder / "mariadb", port=None, detached=self.detached, say=say)
         self.postgres = Postgres(self.folder / "postgres", port=None, detached=self.detached, say=say)
 
     def start(self) -> None:
@@ -63,7 +74,7 @@ class Demo:
         """
         servers: list[tuple[str, Managed | KafkaCluster]] = [
             ("Kafka", self.kafka), ("Scylla (an emulation on Cassandra)", self.scylla), ("schema registry", self.registry),
-            ("PostgreSQL", self.postgres)]
+            ("MariaDB", self.mariadb), ("PostgreSQL", self.postgres)]
         failures: list[BaseException] = []
 
         def start(name: str, server: Managed | KafkaCluster) -> None:
@@ -99,27 +110,30 @@ class Demo:
         for _, server in self.services:
             server.stop()
 
-    def create_source(self) -> None:
-        """The source connector, through REST."""
-        self.rest.create(SOURCE, {
+    def create_sources(self) -> None:
+        """The source connectors, through REST."""
+        topics = {"topic.creation.default.partitions": "2", "topic.creation.default.replication.factor": "1"}
+        avro = {f"{side}.converter{suffix}": value for side in ("key", "value") for suffix, value in (
+            ("", "io.confluent.connect.avro.AvroConverter"), (".schema.registry.url", self.registry.url))}
+        self.rest.create(CUSTOMERS_SOURCE, {
+            "connector.class": "mysql", "topic.prefix": "crm", "database.hostname": "127.0.0.1",
+            "database.port": str(self.mariadb.port), "database.user": self.mariadb.user,
+            "database.password": self.mariadb.password, "table.include.list": CUSTOMERS, **avro, **topics})
+        self.rest.create(ORDERS_SOURCE, {
             "connector.class": "scylla", "tasks.max": "2", "topic.prefix": "shop",
-            "scylla.cluster.ip.addresses": self.scylla.address, "scylla.table.names": ",".join(TABLES),
-            "output.format": "partition-update",
-            "key.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",
-            "value.converter": "io.confluent.connect.avro.AvroConverter",
-            "value.converter.schema.registry.url": self.registry.url,
-            "topic.creation.default.partitions": "2", "topic.creation.default.replication.factor": "1"})
-        self.rest.until_running([SOURCE])
+            "scylla.cluster.ip.addresses": self.scylla.address, "scylla.table.names": ORDERS,
+            "output.format": "partition-update", **avro,
+            "key.converter": "org.apache.kafka.connect.converters.ByteArrayConverter", **topics})
+        self.rest.until_running(SOURCES)
 
     def create_jobs(self) -> None:
-        """The Spark jobs, through REST: a materializer for each table, and two sinks for what these write."""
+        """The Spark jobs, through REST: a materializer for the orders, and two sinks for all rows."""
         registry = self.registry.url
-        for table in TABLES:
-            self.rest.create(f"{short(table)}-rows", {
-                "connector.class": _CLASS, "source.topics": f"shop.{table}", "source.format": "partition-update",
-                "source.value.encoding": "avro", "source.schema.registry.url": registry, "transform.type": "materialize",
-                "sink.type": "kafka", "sink.kafka.topic": f"{short(table)}.rows", **self._local(f"{short(table)}-rows")})
-        rows = {"connector.class": _CLASS, "source.topics": ",".join(f"{short(table)}.rows" for table in TABLES),
+        self.rest.create(MATERIALIZER, {
+            "connector.class": _CLASS, "source.topics": f"shop.{ORDERS}", "source.format": "partition-update",
+            "source.value.encoding": "avro", "source.schema.registry.url": registry, "transform.type": "materialize",
+            "sink.type": "kafka", "sink.kafka.topic": ROWS[ORDERS], **self._local(MATERIALIZER)})
+        rows = {"connector.class": _CLASS, "source.topics": ",".join(ROWS.values()),
                 "source.format": "debezium", "source.value.encoding": "avro", "source.key.encoding": "avro",
                 "source.schema.registry.url": registry}
         self.rest.create(HISTORY, {**rows, "sink.type": "files", "sink.files.path": str(self.folder / "history"),
@@ -128,6 +142,11 @@ class Demo:
             **rows, "sink.type": "jdbc", "sink.jdbc.url": self.postgres.url, "sink.jdbc.user": self.postgres.user,
             "sink.jdbc.password": self.postgres.password, **self._local(WAREHOUSE)})
         self.rest.until_running(JOBS)
+
+    def database(self) -> "pymysql.Connection[Any]":
+        """A connection to MariaDB. Blocks."""
+        return pymysql.connect(host="127.0.0.1", port=int(self.mariadb.port or 0), user=self.mariadb.user,
+                               password=self.mariadb.password, autocommit=True)
 
     def _local(self, name: str) -> dict[str, str]:
         return {"checkpoint.location": str(self.folder / "jobs" / name), "spark.master": "local[1]",
@@ -142,8 +161,7 @@ class Demo:
         begin = time.monotonic()
         wanted = {table: show.by_key(shop.rows(table), show.KEYS[table]) for table in TABLES}
         copies: dict[str, Callable[[str], show.Rows]] = {
-            "topic": lambda table: show.folded(self.kafka.bootstrap, f"{short(table)}.rows", self.registry.url,
-                                               show.KEYS[table]),
+            "topic": lambda table: show.folded(self.kafka.bootstrap, ROWS[table], self.registry.url, show.KEYS[table]),
             "PostgreSQL": lambda table: show.selected(self.postgres, short(table), show.KEYS[table]),
         }
         for table in TABLES:
@@ -182,19 +200,21 @@ def run_demo(*, writes: int = 600, once: bool = False) -> int:
         demo.start()
         client = Emulation(demo.scylla.address)
         stack.callback(client.close)
-        _act(demo, Shop(client), writes)
+        database = stack.enter_context(closing(demo.database()))
+        _act(demo, Shop(client, database), writes)
         say(f"done in {time.monotonic() - started:.0f} s")
         if not once:
             stack.pop_all()
             client.close()
-            show.left_running(demo.kafka, demo.registry, demo.scylla, demo.postgres, demo.rest, folder)
+            database.close()
+            show.left_running(demo.kafka, demo.registry, demo.scylla, demo.mariadb, demo.postgres, demo.rest, folder)
     return 0
 
 
 def _act(demo: Demo, shop: Shop, writes: int) -> None:
     shop.create()
-    say(f"tables {CUSTOMERS} and {ORDERS} with change data capture")
-    demo.create_source()
+    say(f"{CUSTOMERS} in MariaDB, {ORDERS} in Scylla")
+    demo.create_sources()
     shop.trade(writes // 4)
     say(f"{writes // 4} writes to the shop; each table has a topic now")
     demo.create_jobs()
@@ -208,8 +228,8 @@ def _act(demo: Demo, shop: Shop, writes: int) -> None:
     say(f"while everything runs: {shop.add_column()}")
     trading = shop.trading(writes - writes // 4 * 2)
     victim = max(demo.rest.workers, key=lambda worker: sum(
-        worker.worker_id in demo.rest.where(name) for name in (SOURCE, *JOBS)))
-    moved = [name for name in (SOURCE, *JOBS) if victim.worker_id in demo.rest.where(name)]
+        worker.worker_id in demo.rest.where(name) for name in (*SOURCES, *JOBS)))
+    moved = [name for name in (*SOURCES, *JOBS) if victim.worker_id in demo.rest.where(name)]
     say(f"kill -9 worker {victim.worker_id}, which runs {', '.join(moved)}, while writes go on")
     victim.kill()
     begin = time.monotonic()
@@ -219,8 +239,10 @@ def _act(demo: Demo, shop: Shop, writes: int) -> None:
     shop.finish(trading)
     say(f"every copy equals the source again, {demo.settled(shop):.1f} s after the last write")
 
-    show.topics(demo.kafka.bootstrap, [f"shop.{table}" for table in TABLES] + [f"{short(table)}.rows" for table in TABLES])
-    show.event(demo.kafka.bootstrap, f"{short(ORDERS)}.rows", demo.registry.url)
-    show.side_by_side(shop, demo.kafka.bootstrap, demo.registry.url, demo.postgres)
+    show.topics(demo.kafka.bootstrap, [f"shop.{ORDERS}", *ROWS.values()])
+    for table in TABLES:
+        show.event(demo.kafka.bootstrap, ROWS[table], demo.registry.url)
+    show.side_by_side(shop, demo.kafka.bootstrap, demo.registry.url, demo.postgres, ROWS)
+    show.joined(shop, demo.postgres)
     show.history(demo.folder / "history", ORDERS, then, earlier[ORDERS])
     show.lag(demo.rest)

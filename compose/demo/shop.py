@@ -1,33 +1,42 @@
-"""The demo's shop: two tables, and what happens in it. Everything follows from a seed."""
+"""The demo's shop: customers in MariaDB, their orders in Scylla, and what happens. Everything follows from a seed."""
 
 import random
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pymysql
+import pymysql.cursors
+
 from compose.local.scylla.client import Emulation
-from compose.local.scylla.writes import Append, Delete, Insert, Update, Write
+from compose.local.scylla.writes import Delete, Insert, Update, Write
 
 KEYSPACE = "shop"
+#: In MariaDB.
 CUSTOMERS = f"{KEYSPACE}.customers"
+#: In Scylla.
 ORDERS = f"{KEYSPACE}.orders"
 TABLES = (CUSTOMERS, ORDERS)
 _NAMES = ("Ada", "Grace", "Edsger", "Barbara", "Donald", "Leslie", "Tony", "Margaret")
 _CITIES = ("Arezzo", "Bergen", "Cork", "Delft", "Evora")
+_TAGS = ("loyal", "late", "large")
 _ITEMS = ("anvil", "bellows", "chisel", "drill", "easel", "file", "gimlet")
 
 
 @dataclass
 class Shop:
-    """Customers and their orders in a database with change data capture.
+    """Customers and their orders, each in a database with change data capture.
 
     Attributes:
-        client: Where it writes.
+        client: Where it writes orders.
+        database: Where it writes customers.
         seed: What happens follows from it.
         counts: Writes so far by kind.
     """
 
     client: Emulation
+    database: "pymysql.Connection[Any]"
     seed: int = 7
     counts: dict[str, int] = field(default_factory=dict)
     _orders: list[tuple[int, int]] = field(default_factory=list)
@@ -39,13 +48,14 @@ class Shop:
         self._chance = random.Random(self.seed)
 
     def create(self) -> None:
-        """Make the keyspace and its tables. Blocks."""
+        """Make the tables. Blocks."""
+        self._run(f"CREATE DATABASE {KEYSPACE}")
+        tags = ", ".join(f"'{tag}'" for tag in ("new", *_TAGS))
+        self._run(f"CREATE TABLE {CUSTOMERS} (id INT PRIMARY KEY, name VARCHAR(40) NOT NULL, city VARCHAR(40), "
+                  f"tags SET({tags}), since DATETIME NOT NULL)")
         if self.client.emulated and not self.client.generations():
             self.client.new_generation()
         self.client.create_keyspace(KEYSPACE)
-        self.client.create_table(
-            f"CREATE TABLE {CUSTOMERS} (id int PRIMARY KEY, name text, city text, tags set<text>, since timestamp) "
-            "WITH cdc = {'enabled': true}")
         self.client.create_table(
             f"CREATE TABLE {ORDERS} (customer int, number int, item text, amount int, price decimal, paid boolean, "
             "placed timestamp, PRIMARY KEY (customer, number)) WITH cdc = {'enabled': true}")
@@ -61,7 +71,10 @@ class Shop:
         """So many writes. Blocks."""
         for _ in range(writes):
             kind, write = self._next()
-            self.client.apply(write)
+            if isinstance(write, tuple):
+                self._run(*write)
+            else:
+                self.client.apply(write)
             self.counts[kind] = self.counts.get(kind, 0) + 1
 
     def trading(self, writes: int) -> threading.Thread:
@@ -88,21 +101,28 @@ class Shop:
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         """What the table holds now. Blocks."""
-        return self.client.base_rows(table)
+        if table == ORDERS:
+            return self.client.base_rows(table)
+        return [dict(row) for row in self._run("SELECT * FROM shop.customers")]
 
-    def _next(self) -> tuple[str, Write]:
+    def _run(self, statement: str, values: tuple[object, ...] = ()) -> Sequence[dict[str, Any]]:
+        with self.database.cursor(pymysql.cursors.DictCursor) as cursor:
+            cursor.execute(statement, values)
+            return cursor.fetchall()
+
+    def _next(self) -> tuple[str, Write | tuple[str, tuple[object, ...]]]:
+        """The next write: of an order, or a statement about a customer with its values."""
         draw = self._chance.random()
         if self._customers < 10 or draw < 0.06:
             self._customers += 1
-            return "insert", Insert(CUSTOMERS, {
-                "id": self._customers, "name": self._chance.choice(_NAMES), "city": self._chance.choice(_CITIES),
-                "tags": {"new"}, "since": 1_780_000_000_000})
+            return "insert", ("INSERT INTO shop.customers VALUES (%s, %s, %s, 'new', '2026-05-28 20:26:40')", (
+                self._customers, self._chance.choice(_NAMES), self._chance.choice(_CITIES)))
         customer = self._chance.randrange(1, self._customers + 1)
+        if draw < 0.09:
+            return "update", ("UPDATE shop.customers SET city = %s WHERE id = %s", (self._chance.choice(_CITIES), customer))
         if draw < 0.12:
-            change: Any = {"tags": Append({self._chance.choice(("loyal", "late", "large"))})}
-            if draw < 0.09:
-                change = {"city": self._chance.choice(_CITIES)}
-            return "update", Update(CUSTOMERS, {"id": customer}, change)
+            return "update", ("UPDATE shop.customers SET tags = CONCAT_WS(',', tags, %s) WHERE id = %s", (
+                self._chance.choice(_TAGS), customer))
         if draw < 0.62 or not self._orders:
             number = len(self._orders) + 1
             self._orders.append((customer, number))

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from compose.demo.rest import Rest
     from compose.demo.shop import Shop
     from compose.local.kafka import KafkaCluster
+    from compose.local.mariadb import MariaDb
     from compose.local.postgres import Postgres
     from compose.local.registry import SchemaRegistry
     from compose.local.scylla.emulation import ScyllaEmulation
@@ -123,25 +124,51 @@ def event(bootstrap: str, topic: str, registry: str) -> None:
         say(f"  {line}")
 
 
-def side_by_side(shop: "Shop", bootstrap: str, registry: str, postgres: "Postgres") -> None:
+def side_by_side(shop: "Shop", bootstrap: str, registry: str, postgres: "Postgres", topics_of: Mapping[str, str]) -> None:
     """Each table beside its copies, row by row.
 
     Raises:
         StackError: They differ.
     """
     for table in TABLES:
-        key, short = KEYS[table], table.rpartition(".")[2]
+        key, short, topic_name = KEYS[table], table.rpartition(".")[2], topics_of[table]
         source = by_key(shop.rows(table), key)
-        topic, database = folded(bootstrap, f"{short}.rows", registry, key), selected(postgres, short, key)
+        topic, database = folded(bootstrap, topic_name, registry, key), selected(postgres, short, key)
         for name, copy in (("topic", topic), ("PostgreSQL", database)):
             if copy != source:
                 raise StackError(f"{name} differs from {table}: {difference(source, copy)}")
-        say(f"{table}: {len(source)} rows in the source, {len(topic)} in topic {short}.rows, {len(database)} in PostgreSQL; "
+        say(f"{table}: {len(source)} rows in the source, {len(topic)} in topic {topic_name}, {len(database)} in PostgreSQL; "
             "equal, row by row:")
         for row in sorted(source)[-_SHOWN:]:
             say(f"  source     {source[row]}")
             say(f"  topic      {topic[row]}")
             say(f"  PostgreSQL {database[row]}")
+
+
+def joined(shop: "Shop", postgres: "Postgres") -> None:
+    """Customers of MariaDB and orders of Scylla in one query of the database that both came to.
+
+    Raises:
+        StackError: It is not what the sources say.
+    """
+    query = ("SELECT c.id, c.name, c.city, count(*) AS orders, sum(o.amount * o.price::numeric) AS total FROM customers c "
+             "JOIN orders o ON o.customer = c.id WHERE c.ums_active_ = 1 AND o.ums_active_ = 1 "
+             "GROUP BY c.id, c.name, c.city ORDER BY total DESC, c.id")
+    with psycopg.connect(postgres.dsn) as connection:
+        found = connection.execute(query).fetchall()
+    customers = {row["id"]: row for row in shop.rows(CUSTOMERS)}
+    wanted: dict[int, tuple[int, Decimal]] = {}
+    for order in shop.rows(ORDERS):
+        if order["customer"] in customers:
+            count, total = wanted.get(order["customer"], (0, Decimal(0)))
+            wanted[order["customer"]] = count + 1, total + order["amount"] * Decimal(order["price"])
+    expected = sorted(((key, customers[key]["name"], customers[key]["city"], count, total)
+                       for key, (count, total) in wanted.items()), key=lambda row: (-row[4], row[0]))
+    if found != expected:
+        raise StackError(f"the join in PostgreSQL differs from the sources': {found[:3]} there, {expected[:3]} expected")
+    say(f"customers (from MariaDB) joined with their orders (from Scylla) in PostgreSQL, {len(found)} rows as the sources say:")
+    for key, name, city, orders, total in found[:_SHOWN]:
+        say(f"  customer {key} {name} of {city}: {orders} orders, {total}")
 
 
 def history(path: Path, table: str, then: float, earlier: Iterable[Mapping[str, Any]]) -> None:
@@ -187,14 +214,16 @@ def lag(rest: "Rest") -> None:
         say(f"  {line}")
 
 
-def left_running(kafka: "KafkaCluster", registry: "SchemaRegistry", scylla: "ScyllaEmulation", postgres: "Postgres",
-                 rest: "Rest", folder: Path) -> None:
+def left_running(kafka: "KafkaCluster", registry: "SchemaRegistry", scylla: "ScyllaEmulation", mariadb: "MariaDb",
+                 postgres: "Postgres", rest: "Rest", folder: Path) -> None:
     """Where everything is, and how to end it."""
     worker = rest.alive
     say("left running:")
-    for name, address in (("Kafka", kafka.bootstrap), ("CQL", scylla.address), ("schema registry", registry.url),
+    for name, address in (("Kafka", kafka.bootstrap), ("CQL", scylla.address), ("MariaDB", mariadb.address),
+                          ("schema registry", registry.url),
                           ("PostgreSQL", postgres.dsn), ("REST", f"{worker.url}/connectors?expand=status"),
                           ("metrics", f"{worker.url}/metrics"), ("files", folder)):
         say(f"  {name}: {address}")
-    pids = [each.pid for each in rest.workers if each.running] + [kafka.broker(0).pid, registry.pid, scylla.pid, postgres.pid]
+    pids = [each.pid for each in rest.workers if each.running] + [kafka.broker(0).pid, registry.pid, scylla.pid,
+                                                                    mariadb.pid, postgres.pid]
     say(f"stop it with: kill {' '.join(map(str, pids))}")
