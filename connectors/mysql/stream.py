@@ -35,7 +35,13 @@ _NO_TABLE: Final = 0xFFFFFF
 _WHOLE: Final = 1 << 32
 _HALF: Final = 1 << 31
 _PLACES: Final = frozenset({types.ROTATE, types.HEARTBEAT, types.HEARTBEAT_V2})
-_KINDS: Final = {"c": "write", "u": "update", "d": "delete"}
+
+
+def _kind(code: int) -> str:
+    """What the decoder calls a rows event of this type."""
+    if code == types.PARTIAL_UPDATE_ROWS:
+        return "partial"
+    return "write" if code in types.WRITES else "update" if code in types.UPDATES else "delete"
 
 
 class Counters:
@@ -409,10 +415,14 @@ class Stream:
                         "before: the offset is inside a transaction; set it to where the transaction begins") from None
         if state is None or not self._wanted or not (state.owned or state.kind):
             self._counters.filtered += 1
+            if self._in_payload and state is not None and self._wanted:
+                # Rows of a payload are numbered over all captured tables, so that every task numbers them alike.
+                count = state.counter(_kind(raw[4]), head.present, head.present_after)
+                self._unit_rows += count(raw, head.start, len(raw))
             return
         kind = raw[4]
         op: Literal["c", "u", "d"] = "c" if kind in types.WRITES else "u" if kind in types.UPDATES else "d"
-        decode = state.decoder(_KINDS[op] if kind != types.PARTIAL_UPDATE_ROWS else "partial", head.present, head.present_after)
+        decode = state.decoder(_kind(kind), head.present, head.present_after)
         rows: list[Any]
         try:
             rows = decode(raw, head.start, len(raw))

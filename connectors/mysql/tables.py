@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from connectors.errors import Fatal
 from connectors.mysql import columns, events, shards, table_map
 from connectors.mysql.binlog_events import HEADER_SIZE
-from connectors.mysql.decode import compile_rows
+from connectors.mysql.decode import compile_rows, count_rows
 from connectors.mysql.events.schema_changes import Change
 from connectors.mysql.model import TableName
 
@@ -48,8 +48,8 @@ class TableState:
         version: number of the structure.
     """
 
-    __slots__ = ("_decoders", "_options", "_split", "captured", "events", "key", "kind", "layout", "name", "owned", "table",
-                 "version")
+    __slots__ = ("_counters", "_decoders", "_options", "_split", "captured", "events", "key", "kind", "layout", "name", "owned",
+                 "table", "version")
 
     def __init__(self, table: Table, *, captured: bool, kind: str, shard: Shard, layout: Layout, made: TableEvents,
                  version: int, options: ValueOptions) -> None:
@@ -69,6 +69,7 @@ class TableState:
         else:
             self.owned = captured and (shard.count == 1 or shards.shard_of_table(table.name, shard.count) == shard.index)
         self._decoders: dict[tuple[str, bytes, bytes | None], Rows] = {}
+        self._counters: dict[tuple[str, bytes, bytes | None], Callable[[bytes, int, int], int]] = {}
 
     @property
     def split(self) -> bool:
@@ -82,6 +83,15 @@ class TableState:
             found = self._decoders[kind, present, present_after] = compile_rows(
                 self.table, self.layout.plans, self._options, kind=kind, present=present, present_after=present_after,
                 owner=self._split)
+        return found
+
+
+    def counter(self, kind: str, present: bytes, present_after: bytes | None) -> Callable[[bytes, int, int], int]:
+        """Counts the rows of such an event, whoever owns them."""
+        found = self._counters.get((kind, present, present_after))
+        if found is None:
+            found = self._counters[kind, present, present_after] = count_rows(
+                self.table, self._options, kind=kind, present=present, present_after=present_after)
         return found
 
 

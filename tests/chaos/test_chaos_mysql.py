@@ -11,7 +11,7 @@ import pytest
 
 from compose.local.mariadb import MariaDb
 from tests.chaos.cluster import PATIENCE, Cluster
-from tests.chaos.mysql_load import MySqlLoad, check_order, counts, difference, folded, operations, records
+from tests.chaos.mysql_load import TABLES, MySqlLoad, check_order, counts, difference, folded, operations, records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -72,7 +72,15 @@ class Scene:
         found = self.found()
         assert not difference(wanted, folded(found))
         again = check_order(found, exactly_once=self.exactly_once)
+        self.cluster.until(self.caught_up, "REST does not tell that everything was read")
+        status, tables = self.cluster.ask("GET", f"/connectors/{self.name}/tables")
+        assert (status, {each["table"] for each in tables}) == (200, {f"{self.name}.{name}" for name in TABLES}), tables
         print(f"{self.load.committed} transactions, {operations(found.values())}, {again} changes came again")
+
+    def caught_up(self) -> bool:
+        """Whether the saved places are where the binlog ends."""
+        status, body = self.cluster.ask("GET", f"/connectors/{self.name}/lag")
+        return status == 200 and body["bytes_behind"] == 0
 
     def close(self) -> None:
         """Stop everything that is this scene's own."""

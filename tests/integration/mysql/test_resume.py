@@ -21,22 +21,35 @@ if TYPE_CHECKING:
 ROWS = 400
 
 
-def config(mariadb: MariaDb, database: str, **more: str) -> dict[str, str]:
+def config(server: MariaDb, database: str, **more: str) -> dict[str, str]:
     return {"connector.class": "mysql", "topic.prefix": database, "database.hostname": "127.0.0.1",
-            "database.port": str(mariadb.port), "database.user": mariadb.user, "database.password": mariadb.password,
+            "database.port": str(server.port), "database.user": server.user, "database.password": server.password,
             "database.include.list": database, "include.schema.changes": "false", "poll.interval.ms": "20",
             "snapshot.mode": "no_data", **more}
 
 
+@pytest.fixture(params=["mariadb", "mysql", "mysql-compressed"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """MariaDB, and a real MySQL where there is one, also with compressed transactions."""
+    return str(request.param)
+
+
 @pytest.fixture
-def database(mariadb: MariaDb, unique: Callable[[str], str]) -> Iterator[tuple[str, pymysql.Connection[Any]]]:
+def server(kind: str, request: pytest.FixtureRequest) -> Any:
+    return request.getfixturevalue(kind.partition("-")[0])
+
+
+@pytest.fixture
+def database(server: MariaDb, kind: str, unique: Callable[[str], str]) -> Iterator[tuple[str, pymysql.Connection[Any]]]:
     """A database of its own, with two tables that are divided among tasks and one that is not."""
-    name = unique("resume").replace("-", "_")
-    with closing(pymysql.connect(host="127.0.0.1", port=int(mariadb.port or 0), user=mariadb.user, password=mariadb.password,
+    name = f"resume_{unique('x')[-8:]}"
+    with closing(pymysql.connect(host="127.0.0.1", port=int(server.port or 0), user=server.user, password=server.password,
                                  autocommit=False)) as connection:
         with connection.cursor() as cursor:
             cursor.execute(f"CREATE DATABASE {name}")
             cursor.execute(f"USE {name}")
+            if kind == "mysql-compressed":
+                cursor.execute("SET SESSION binlog_transaction_compression = ON")
             cursor.execute("CREATE TABLE a (id BIGINT UNSIGNED PRIMARY KEY, v INT)")
             cursor.execute("CREATE TABLE b (id INT, k VARCHAR(9), v INT, PRIMARY KEY (id, k))")
             cursor.execute("CREATE TABLE c (k VARCHAR(9) PRIMARY KEY, v INT)")
@@ -116,11 +129,11 @@ async def read_until(run: Run, found: list[SourceRecord], stop_after: int | None
 
 
 @pytest.mark.parametrize("layouts", [(1, 1, 1, 1, 1, 1), (3, 3, 3, 3), (1, 2, 3, 2, 1, 4)], ids=["one", "three", "changing"])
-async def test_every_change_once_however_often_it_is_stopped(mariadb: MariaDb, layouts: tuple[int, ...],
+async def test_every_change_once_however_often_it_is_stopped(server: MariaDb, layouts: tuple[int, ...],
                                                              database: tuple[str, pymysql.Connection[Any]]) -> None:
     name, connection = database
     chance = random.Random(hash(layouts))
-    properties = config(mariadb, name, **{"max.batch.size": "7"})
+    properties = config(server, name, **{"max.batch.size": "7"})
     start = SavedOffsets()
     async with Run(MySqlConnector, properties, offsets=start) as run:
         assert await run.take(30) is not None

@@ -1,0 +1,193 @@
+"""A task on a real server: every snapshot mode, signals, heartbeats, what REST tells of tables and lag."""
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import pymysql
+import pytest
+
+from compose.local.errors import Unavailable
+from compose.local.mariadb import MariaDb
+from connectors.errors import Fatal
+from connectors.mysql.connector import MySqlConnector
+from connectors.mysql.latency import TOTAL_SECONDS
+from connectors.testing.contexts import SavedOffsets
+from connectors.testing.driver import Run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from connectors.api import SourceRecord
+
+
+class Source:
+    """A server of its own, since binlogs are purged here."""
+
+    def __init__(self, server: MariaDb) -> None:
+        self.server = server
+        self.run("CREATE DATABASE shop", "CREATE TABLE shop.a (id INT PRIMARY KEY, v INT)",
+                 "INSERT INTO shop.a VALUES (1, 1), (2, 2)")
+
+    def run(self, *statements: str) -> list[tuple[Any, ...]]:
+        """The rows of the last statement."""
+        with closing(pymysql.connect(host="127.0.0.1", port=int(self.server.port or 0), user=self.server.user,
+                                     password=self.server.password, autocommit=True)) as connection, \
+                connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+            return list(cursor.fetchall())
+
+    def config(self, **more: str) -> dict[str, str]:
+        return {"connector.class": "mysql", "topic.prefix": "p", "database.hostname": "127.0.0.1",
+                "database.port": str(self.server.port), "database.user": self.server.user,
+                "database.password": self.server.password, "database.include.list": "shop", "include.schema.changes": "false",
+                "poll.interval.ms": "20", **more}
+
+
+@pytest.fixture
+def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Source]:
+    server = MariaDb(tmp_path_factory.mktemp("modes"), port=None, durable=False)
+    try:
+        _ = server.service
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    with server:
+        yield Source(server)
+
+
+def changes(records: list[SourceRecord]) -> list[tuple[str, int]]:
+    """Operation and key of each event of the table."""
+    return [(record.value["op"], record.key["id"]) for record in records
+            if record.topic == "p.shop.a" and record.value is not None]
+
+
+async def until(run: Run, condition: Callable[[list[SourceRecord]], object], limit: float = 20.0) -> list[SourceRecord]:
+    """Records until they are what is waited for."""
+    found: list[SourceRecord] = []
+    end = asyncio.get_running_loop().time() + limit
+    while not condition(found):
+        taken = await run.take(end - asyncio.get_running_loop().time())
+        assert taken is not None, f"{changes(found)}\n{run.log.text()}"
+        found += taken[1].records
+    return found
+
+
+async def test_every_mode(source: Source) -> None:
+    saved = SavedOffsets()
+    async with Run(MySqlConnector, source.config(**{"snapshot.mode": "no_data"}), offsets=saved) as run:
+        assert await run.take(20) is not None
+        source.run("INSERT INTO shop.a VALUES (3, 3)")
+        assert changes(await until(run, len)) == [("c", 3)]
+    async with Run(MySqlConnector, source.config(**{"snapshot.mode": "initial"}), offsets=saved) as run:
+        source.run("INSERT INTO shop.a VALUES (4, 4)")
+        assert changes(await until(run, len)) == [("c", 4)]  # it has positions: nothing is pulled
+    async with Run(MySqlConnector, source.config(**{"snapshot.mode": "always"}), offsets=saved) as run:
+        assert changes(await until(run, lambda found: len(found) == 4)) == [("r", number) for number in (1, 2, 3, 4)]
+    only = SavedOffsets()
+    async with Run(MySqlConnector, source.config(**{"snapshot.mode": "initial_only"}), offsets=only) as run:
+        found = changes(await until(run, lambda found: len(found) == 4))
+        assert found == [("r", number) for number in (1, 2, 3, 4)]
+        source.run("INSERT INTO shop.a VALUES (5, 5)")
+        rest: list[SourceRecord] = []
+        while (taken := await run.take(2)) is not None:
+            rest += taken[1].records
+        assert ("r", 5) not in changes(rest)
+        assert "asks for nothing more" in run.log.text()
+    async with Run(MySqlConnector, source.config(**{"snapshot.mode": "never"})) as run:
+        assert changes(await until(run, lambda found: ("c", 5) in changes(found))) == [("c", number) for number in range(1, 6)]
+
+
+async def test_a_purged_place_is_fatal_or_begun_anew(source: Source) -> None:
+    saved = SavedOffsets()
+    async with Run(MySqlConnector, source.config(), offsets=saved) as run:
+        await until(run, lambda found: len(found) == 2)
+    source.run("FLUSH BINARY LOGS", "INSERT INTO shop.a VALUES (3, 3)", "FLUSH BINARY LOGS", "INSERT INTO shop.a VALUES (4, 4)")
+    last = source.run("SHOW BINARY LOGS")[-1][0]
+    end = asyncio.get_running_loop().time() + 20
+    while len(source.run(f"PURGE BINARY LOGS TO '{last}'", "SHOW BINARY LOGS")) > 1:
+        assert asyncio.get_running_loop().time() < end  # the server has not yet noticed that its reader is gone
+        source.run("FLUSH BINARY LOGS")
+        last = source.run("SHOW BINARY LOGS")[-1][0]
+        await asyncio.sleep(0.05)
+    async with Run(MySqlConnector, source.config(), offsets=saved.copy()) as run:
+        with pytest.raises(Fatal, match=r"when_needed|purged|reset"):
+            await until(run, lambda _found: False)
+    async with Run(MySqlConnector, source.config(**{"snapshot.mode": "when_needed"}), offsets=saved) as run:
+        found = changes(await until(run, lambda found: len(found) >= 4))
+        assert found == [("r", number) for number in (1, 2, 3, 4)]
+
+
+async def test_signals_progress_and_versions(source: Source) -> None:
+    source.run("CREATE TABLE shop.signals (id VARCHAR(64) PRIMARY KEY, type VARCHAR(32) NOT NULL, data TEXT)",
+               "USE shop", "INSERT INTO a SELECT seq, seq FROM seq_3_to_50")
+    properties = source.config(**{
+        "snapshot.mode": "no_data", "signal.data.collection": "shop.signals", "table.include.list": "shop.a",
+        "snapshot.progress.topic": "progress", "snapshot.chunk.rows": "10", "table.version.topic": "versions"})
+    saved = SavedOffsets()
+    async with Run(MySqlConnector, properties, offsets=saved) as run:
+        assert await run.take(20) is not None
+        order = {"data-collections": ["shop.a"], "additional-conditions": [{"data-collection": "shop.a", "filter": "id > 5"}]}
+        source.run(f"INSERT INTO shop.signals VALUES ('s', 'execute-snapshot', '{json.dumps(order)}')")
+        found = await until(run, lambda found: any(record.topic == "progress" and record.value["state"] in {"done", "completed"}
+                                                   for record in found))
+        pulled = [record for record in found if record.topic == "p.shop.a"]
+        assert changes(found) == [("r", number) for number in range(6, 51)]
+        assert {record.value["source"]["snapshot"] for record in pulled} == {"incremental"}
+        (shown,) = MySqlConnector.snapshots(run.context.config, [], saved.items())
+        assert (shown["state"], shown["origin"], shown["rows_done"]) == ("completed", "signal", 45)
+        source.run("INSERT INTO shop.a VALUES (51, 51)", "ALTER TABLE shop.a ADD COLUMN w INT",
+                   "UPDATE shop.a SET w = 1 WHERE id = 1")
+        found = await until(run, lambda found: ("u", 1) in changes(found))
+        versions = [record.value for record in found if record.topic == "versions"]
+        assert [(each["version"], [change["column"] for change in each["changes"]]) for each in versions[-1:]] == [(2, ["w"])]
+        assert "ADD COLUMN w" in versions[-1]["statement"]
+        assert {each["table"]: each["version"] for each in MySqlConnector.tables(run.context.config, saved.items())} == {
+            "shop.a": 2, "shop.signals": 1}
+    async with Run(MySqlConnector, properties, offsets=saved) as run:
+        assert await run.take(20) is not None
+        source.run("UPDATE shop.a SET w = 2 WHERE id = 1")
+        # What was asked for by a signal is not done twice.
+        assert changes(await until(run, changes)) == [("u", 1)]
+
+
+async def test_the_binlog_place_can_be_set_by_a_signal(source: Source) -> None:
+    source.run("CREATE TABLE shop.signals (id VARCHAR(64) PRIMARY KEY, type VARCHAR(32) NOT NULL, data TEXT)")
+    properties = source.config(**{"snapshot.mode": "no_data", "signal.data.collection": "shop.signals",
+                                  "table.include.list": "shop.a"})
+    async with Run(MySqlConnector, properties) as run:
+        assert await run.take(20) is not None
+        file, pos, *_ = source.run("SHOW MASTER STATUS")[0]
+        source.run("INSERT INTO shop.a VALUES (10, 1)")
+        assert changes(await until(run, len)) == [("c", 10)]
+        source.run("INSERT INTO shop.signals VALUES ('b', 'set-binlog-position', "
+                   f"'{json.dumps({'binlog_filename': file, 'binlog_position': pos})}')",
+                   "DELETE FROM shop.signals")
+        assert changes(await until(run, changes)) == [("c", 10)]  # it comes again
+
+
+async def test_heartbeats_travel_the_whole_way(source: Source) -> None:
+    properties = source.config(**{"snapshot.mode": "no_data", "heartbeat.table": "beat.heartbeat",
+                                  "heartbeat.interval.ms": "200"})
+    saved = SavedOffsets()
+    async with Run(MySqlConnector, properties, offsets=saved) as run:
+        end = asyncio.get_running_loop().time() + 30
+        seen = False
+        while TOTAL_SECONDS not in run.metrics.values or not seen:
+            taken = await run.take(end - asyncio.get_running_loop().time())
+            assert taken is not None, run.log.text()
+            seen = seen or any(record.topic == "__debezium-heartbeat.p" for record in taken[1].records)
+            # As the runtime does once Kafka has it all.
+            await run.tasks[0].committed([(partition, offset) for partition, offset in taken[1].offsets if offset is not None])
+        assert run.metrics.values[TOTAL_SECONDS] > 0
+        while not any("lag" in partition and json.loads(offset["heartbeat"])["acknowledged_us"] for partition, offset in
+                      saved.items()):
+            taken = await run.take(end - asyncio.get_running_loop().time())
+            assert taken is not None, run.log.text()
+            await run.tasks[0].committed([(partition, offset) for partition, offset in taken[1].offsets if offset is not None])
+        told = await MySqlConnector.lag(run.context.config, saved.items())
+        assert told["heartbeat"]["stages"]["total_s"] > 0
+        assert told["bytes_behind"] is not None
+        assert told["position"]["file"] == told["source_position"]["file"]
