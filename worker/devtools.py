@@ -5,14 +5,16 @@ import importlib
 import os
 import subprocess
 import sys
+import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 from connectors.errors import ConfigInvalid, MillraceError
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("worker", "connectors", "offsets", "spark_jobs", "compose", "tests")
-#: In the order in which a failure is cheapest to find.
-SUITES = ("unit", "integration", "conformance", "chaos")
+#: Suites that are run in one session. Those of the first are long.
+SUITES = (("integration", "chaos"), ("unit", "conformance"))
 
 
 def _checkout(what: str) -> Path:
@@ -23,14 +25,29 @@ def _checkout(what: str) -> Path:
 
 
 def run_tests(suite: str, pytest_args: list[str]) -> int:
-    """Run one suite, or all of them in one pytest session; returns pytest's exit code."""
+    """Run one suite, or all of them; returns pytest's exit code, of several sessions the first that is not 0.
+
+    All suites are two sessions side by side: most of the long ones is waiting for servers, the short ones compute. What the
+    short ones print comes when they have ended.
+    """
     root = _checkout("millrace test")
-    names = SUITES if suite == "all" else (suite,)
     args = pytest_args[1:] if pytest_args[:1] == ["--"] else pytest_args
-    # A path among the arguments replaces the suite's folder, so that one file can be run.
-    paths = [] if any((root / item.split("::")[0]).exists() for item in args) else [
-        f"tests/{name}" for name in names if (root / "tests" / name).is_dir()]
-    return subprocess.run([sys.executable, "-m", "pytest", *paths, *args], cwd=root, check=False).returncode
+    # A path among the arguments replaces the suites' folders, so that one file can be run.
+    named = any((root / item.split("::")[0]).exists() for item in args)
+    groups: tuple[tuple[str, ...], ...] = ((),) if named else SUITES if suite == "all" else ((suite,),)
+    first, *others = ([sys.executable, "-m", "pytest", *(f"tests/{name}" for name in group if (root / "tests" / name).is_dir()),
+                       *args] for group in groups)
+    with ExitStack() as stack:
+        beside = []
+        for command in others:
+            output = stack.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8"))
+            beside.append((subprocess.Popen(command, cwd=root, stdout=output, stderr=subprocess.STDOUT), output))
+        codes = [subprocess.run(first, cwd=root, check=False).returncode]
+        for process, output in beside:
+            codes.append(process.wait())
+            output.seek(0)
+            print(output.read(), flush=True)
+    return next((code for code in codes if code), 0)
 
 
 def lint() -> int:
