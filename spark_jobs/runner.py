@@ -229,7 +229,7 @@ class Runner:
             if time.monotonic() - self._told_at >= _HEARTBEAT_S:
                 self._refresh_lag()
                 self._tell_progress({"rows": 0, "written": 0, "duration_ms": 0, "rows_per_s": 0.0,
-                                     "busy": self._busy.locked()})
+                                     "busy": self._busy.locked(), "spark_ms": _durations(query)})
 
     def _idle(self) -> None:
         self._idled_at = time.monotonic()
@@ -483,10 +483,14 @@ class Runner:
 
 
 def _durations(query: Any) -> dict[str, int]:
-    """Where Spark spent the time of its last batch, ms by phase; empty if it does not say."""
+    """Where Spark spent the time of the last batch that it has told of, ms by phase; empty if there is none.
+
+    Spark tells of a batch a moment after its commit, and of triggers that found nothing too: those have no ``addBatch``.
+    """
     try:
-        progress = query.lastProgress if query is not None else None
-        return {name: int(each) for name, each in progress["durationMs"].items()} if progress else {}
+        told = query.recentProgress if query is not None else ()
+        phases = next((each["durationMs"] for each in reversed(told) if "addBatch" in each["durationMs"]), {})
+        return {name: int(each) for name, each in phases.items()}
     except Exception as error:  # noqa: BLE001 - numbers for people: the job goes on without
         _log.debug("no progress: %s", error)
         return {}

@@ -43,6 +43,12 @@ class Process:
         return self.process.wait(120)
 
 
+def scraped(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+        text: str = answer.read().decode()
+    return text
+
+
 def millrace(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "worker.cli", "job", *arguments], capture_output=True, text=True, timeout=120,
                           check=False)
@@ -74,11 +80,10 @@ def test_the_life_of_a_job(bench: Bench) -> None:
 
     # What the outside sees.
     assert bench.committed(f"millrace-{job['name']}", topic) == {0: 2, 1: 2}
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
-        text = answer.read().decode()
+    wait(lambda: 'phase="addBatch"' in scraped(port), "the phases of the batch were never told")
+    text = scraped(port)
     assert f'millrace_job_records_total{{job="{job["name"]}"}} 4' in text
     assert f'millrace_job_lag_records{{job="{job["name"]}",topic="{topic}",partition="0"}} 0' in text
-    assert 'phase="addBatch"' in text
     shown = json.loads(millrace("status", str(path), "--json").stdout)[job["name"]]
     assert (shown["state"], shown["pid"], shown["progress"]["lag_total"]) == ("running", first.process.pid, 0)
     wait((bench.folder / f"{job['name']}.rows.idle").exists, "idle was never called")
