@@ -152,8 +152,8 @@ _KEYS: Final = (
 EXTENSIONS: Final = (
     *(_hosted(key.name) for key in CONNECTOR_KEYS if key.name.startswith(("errors.deadletterqueue.", "errors.restart."))),
     ConfigKey(name=NODE_KEY, type=ConfigType.STRING, default=None, importance=_LOW, group=COMMON, order=15, width=Width.MEDIUM,
-              display_name="Node", doc="Run only on this worker: its host, its id (host:port), or its label node. For sources "
-                                       "that can only be read on their own machine."),
+              display_name="Node", doc="Run only on this worker: its host, its id (host:port), its label node, or a label "
+                                       "of this name (node.labels). For sources that can only be read on their own machine."),
     ConfigKey(name=LABELS_KEY, type=ConfigType.LIST, default=[], validator=_labels, importance=_LOW, group=COMMON, order=16,
               width=Width.MEDIUM, display_name="Labels", doc="Run only on workers that have all of these labels (node.labels).",
               example="zone=a,disk=ssd"),

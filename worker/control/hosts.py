@@ -316,6 +316,11 @@ class HostPool:
         elif isinstance(message, ReadOffsets):
             return await self._events.read_offsets(message.connector)
         elif isinstance(message, LoopStuck):
+            if not host.ready:
+                # It loads code, which blocks and may be slow on a busy machine: until it is ready the deadline for that counts.
+                _log.info("Task host %d (pid %d) has been starting for long: %.1f s without a turn of its loop", host.number,
+                          host.pid, message.seconds)
+                return None
             _log.error("The event loop of task host %d (pid %d) has been stuck for %.1f s, %s is on the CPU:\n%s", host.number,
                        host.pid, message.seconds, message.task or "an unknown task", message.stacks)
             host.stuck = message

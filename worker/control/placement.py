@@ -22,6 +22,8 @@ NODE_KEY: Final = "millrace.node"
 LABELS_KEY: Final = "millrace.labels"
 #: The label that ``millrace.node`` is compared with, beside the worker's host and id.
 _NODE_LABEL: Final = "node"
+#: Values by which a label says that the worker is not what the label's name says.
+_NOT: Final = frozenset({"", "no", "false"})
 #: How many of a worker's connectors are looked at to choose the one that gives a task away.
 _CANDIDATES: Final = 16
 
@@ -72,10 +74,15 @@ def requirement(config: Mapping[str, str]) -> Requirement:
 
 
 def matches(needed: Requirement, worker_id: str, labels: Mapping[str, str]) -> bool:
-    """Whether a worker has all that is ``needed``."""
+    """Whether a worker has all that is ``needed``.
+
+    A node is a worker's id, its host, its label ``node``, or the name of any of its labels: a worker that stands for several
+    nodes has a label for each (``cass-2=yes,cass-3=yes``).
+    """
     for name, value in needed:
         if name == NODE_KEY:
-            if value not in (worker_id, worker_id.rpartition(":")[0], labels.get(_NODE_LABEL)):
+            if (value not in (worker_id, worker_id.rpartition(":")[0], labels.get(_NODE_LABEL))
+                    and labels.get(value, "").lower() in _NOT):
                 return False
         elif labels.get(name) != value:
             return False
@@ -126,7 +133,12 @@ def _why_nowhere(needed: Requirement, workers: Mapping[str, Worker]) -> str:
         return "no worker is there"
     if not needed:
         return "every worker is draining"
-    return "no worker that is not draining has " + ", ".join(f"{name}={value}" for name, value in sorted(needed))
+    text = "no worker that is not draining has " + ", ".join(f"{name}={value}" for name, value in sorted(needed))
+    node = dict(needed).get(NODE_KEY)
+    # Labels themselves name what is missing; a node can be told in several ways.
+    return text if node is None else (
+        f"{text}: start one on the host {node}, or add {node}=yes (or {_NODE_LABEL}={node}) to the node.labels of the worker "
+        "that shall run it")
 
 
 def _why_left(worker_id: str, workers: Mapping[str, Worker]) -> str:

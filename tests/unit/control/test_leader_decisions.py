@@ -1,13 +1,15 @@
 """Who leads, what is placed, what is fenced, who is blamed, what is explained: the pure parts around the leader."""
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import pytest
 
 from offsets.cluster import ClusterSnapshot
 from offsets.records import Status
 from worker.control.app import class_names
 from worker.control.explanation import explain_unit, notes
-from worker.control.hosts import Host, culprit
+from worker.control.hosts import Host, HostPool, culprit
 from worker.control.leader import fencing_count, wanted_units
 from worker.control.membership import Member, choose_leader, newest
 from worker.control.placement import INSTANCE, Unit
@@ -66,6 +68,16 @@ def test_who_is_blamed_for_a_dead_host() -> None:
     assert culprit(host, frozenset({one, other})) == other
     host.stuck = LoopStuck(9.0, "unknown", "")
     assert culprit(host, frozenset({one, other})) is None
+
+
+async def test_a_host_that_loads_code_is_not_stuck() -> None:
+    pool = HostPool(1, Mock(), Mock(), stuck_s=1.0)
+    host = pool.hosts[0]
+    await pool._handle(host, LoopStuck(5.0, "", "stacks"))
+    assert host.stuck is None
+    host.ready = True
+    await pool._handle(host, LoopStuck(5.0, "", "stacks"))
+    assert host.stuck == LoopStuck(5.0, "", "stacks")
 
 
 def test_names_of_a_class() -> None:

@@ -134,6 +134,25 @@ def test_node_names_a_host_an_id_or_a_label() -> None:
         assert place({unit: needed}, workers, {}, rebalance=True).assigned == {unit: expected}
 
 
+def test_a_worker_can_stand_for_several_nodes_by_labels_of_their_names() -> None:
+    workers = {"h1:8083": Worker(labels={"node": "cass-1", "zone": "a"}),
+               "h2:8083": Worker(labels={"cass-2": "yes", "cass-3": "yes"}),
+               "h3:8083": Worker(labels={"cass-4": "no", "cass-5": "False"})}
+    wanted = {Unit("c", number): requirement({"millrace.node": f"cass-{number}"}) for number in range(1, 6)}
+    placement = place(wanted, workers, {}, rebalance=True)
+    assert {unit.task: worker for unit, worker in placement.assigned.items()} == {1: "h1:8083", 2: "h2:8083", 3: "h2:8083"}
+    for number in (4, 5):
+        assert f"millrace.node=cass-{number}" in placement.reasons[Unit("c", number)]
+        assert f"add cass-{number}=yes (or node=cass-{number}) to the node.labels" in placement.reasons[Unit("c", number)]
+
+
+def test_the_reason_for_a_missing_node_stands_beside_missing_labels() -> None:
+    unit = Unit("c", 0)
+    needed = requirement({"millrace.node": "cass-1", "millrace.labels": "zone=b"})
+    placement = place({unit: needed}, {"h1:8083": Worker(labels={"cass-1": "yes", "zone": "a"})}, {}, rebalance=False)
+    assert placement.reasons[unit].startswith("no worker that is not draining has millrace.node=cass-1, zone=b: start one")
+
+
 def test_labels_in_a_configuration() -> None:
     assert requirement({"millrace.labels": "zone=a, disk=ssd"}) == {("zone", "a"), ("disk", "ssd")}
     assert requirement({"name": "x"}) == ANYWHERE
