@@ -26,7 +26,7 @@ from spark_jobs.progress import lags, nested
 from spark_jobs.session import build_session, submitted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -489,7 +489,7 @@ def _durations(query: Any) -> dict[str, int]:
     """
     try:
         told = query.recentProgress if query is not None else ()
-        phases = next((each["durationMs"] for each in reversed(told) if "addBatch" in each["durationMs"]), {})
+        phases: Mapping[str, Any] = next((each["durationMs"] for each in reversed(told) if "addBatch" in each["durationMs"]), {})
         return {name: int(each) for name, each in phases.items()}
     except Exception as error:  # noqa: BLE001 - numbers for people: the job goes on without
         _log.debug("no progress: %s", error)

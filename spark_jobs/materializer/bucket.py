@@ -20,6 +20,7 @@ import msgspec
 from connectors.errors import Fatal, Retriable, Skippable
 from spark_jobs.materializer.changelog import Changelog
 from spark_jobs.materializer.config import EngineFactory, Marker
+from spark_jobs.materializer.stages import Histogram  # noqa: TC001 - msgspec reads the annotation at run time
 from spark_jobs.materializer.store import Cache, Meta, Moved, Overlay
 from spark_jobs.materializer.transaction import Redo, Writer
 
@@ -49,7 +50,10 @@ class Range(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct):
-    """What came of one pass over one bucket. Counts are of this pass; ``rows`` and ``bytes`` of the state after it."""
+    """What came of one pass over one bucket. Counts are of this pass; ``rows`` and ``bytes`` of the state after it.
+
+    ``stages``: samples of the time that changes took, by stage.
+    """
 
     bucket: int
     records: int = 0
@@ -69,6 +73,7 @@ class Result(msgspec.Struct):
     rows: int = 0
     bytes: int = 0
     next_due: int | None = None
+    stages: dict[str, Histogram] = {}
     discarded: str = ""
     #: An error of ours instead of a stack trace through the JVM: the class's name and the text.
     error: str = ""
@@ -284,6 +289,8 @@ class Bucket:
                     source = chain(self._chunk, source)
                     self._chunk = []
             self._end_overlay()
+            if self._engine is not None:
+                self.result.stages = self._engine.stages.take()
             with self._cache.reading() as txn:
                 self.result.next_due = self._cache.next_due(txn)
             self.result.rows, self.result.bytes = self._cache.size()

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from spark_jobs.materializer.stages import Stages
+
 
 class Output(NamedTuple):
     """One record for the output topic.
@@ -121,6 +123,10 @@ class Engine(Protocol):
 
     def rows(self, store: Store, start: bytes = b"") -> Iterator[LiveRow]:
         """Every live row of the state as it is now, in key order, lazily: the state as a table (``state_frame``)."""
+
+    @property
+    def stages(self) -> Stages:
+        """Samples of how long changes took; the bucket takes them at the end of a pass."""
 
     @property
     def sequence(self) -> int:

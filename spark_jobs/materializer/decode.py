@@ -11,7 +11,9 @@ import msgspec
 
 from connectors.errors import ConfigInvalid, Fatal, Skippable
 from connectors.formats.partition_update import Source
+from connectors.formats.partition_update_raw import is_raw
 from spark_jobs.materializer.decode_avro import compile_reader
+from spark_jobs.materializer.decode_raw import read_raw
 from spark_jobs.materializer.decode_schema import Version, read_version
 from worker.converters.avro import AVRO_OPTIONS, registry_settings
 from worker.converters.avro_read import avro_reader
@@ -90,12 +92,14 @@ class Writer(msgspec.Struct):
         order: its id in the registry; None without one.
         text: the schema as Avro's text, for the catalog.
         read: message and position of the value in it -> ``version.update``.
+        raw: whether messages hold the bytes of the source (``decode_raw``).
     """
 
     version: Version
     order: int | None
     text: str
     read: Callable[[bytes, int], Any]
+    raw: bool = False
 
 
 class _Envelope(msgspec.Struct):
@@ -109,6 +113,7 @@ class _Named(msgspec.Struct):
 
 class _OfSource(msgspec.Struct):
     source: _Named
+    update: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 _split: Final = msgspec.json.Decoder(_Envelope).decode
@@ -136,7 +141,7 @@ class Writers:
         self._registry = registry
         self._by_id: dict[int, Writer] = {}
         self._by_text: dict[bytes | str, Writer] = {}
-        self._by_ident: dict[str, Writer] = {}
+        self._by_ident: dict[tuple[str, bool], Writer] = {}
         self._texts = options.input_schemas
 
     def by_id(self, number: int) -> Writer:
@@ -177,18 +182,19 @@ class Writers:
         if not self._by_ident:
             for text in self._texts:
                 writer = writer_of_text(text)
-                self._by_ident[writer.version.ident] = writer
+                self._by_ident[writer.version.ident, writer.raw] = writer
         try:
-            ident = _source(data).source.schema
+            message = _source(data)
+            ident, raw = message.source.schema, message.update is not msgspec.UNSET
         except msgspec.MsgspecError as error:
             raise Skippable(f"This is no partition update in JSON: {error}. Check source.format and source.value.encoding "
                             "against what the topic has.") from None
-        found = self._by_ident.get(ident)
+        found = self._by_ident.get((ident, raw))
         if found is None:
-            known = ", ".join(self._by_ident) or "none"
-            raise Skippable(f"The message was written with the definition {ident} of its table, whose schema is not known "
-                            f"(known: {known}). Give it in materializer.input.schemas, write messages with their schema "
-                            "(schemas.enable=true), or use Avro with a registry.")
+            known = ", ".join(name + " raw" * of_raw for name, of_raw in self._by_ident) or "none"
+            raise Skippable(f"The message was written with the definition {ident}{' raw' * raw} of its table, whose schema is "
+                            f"not known (known: {known}). Give it in materializer.input.schemas, write messages with their "
+                            "schema (schemas.enable=true), or use Avro with a registry.")
         return found
 
 
@@ -213,6 +219,9 @@ def writer_of(schema: Schema, number: int | None, text: str) -> Writer:
         ident = Source(connector="", cluster="", keyspace="", table="", table_id=table, schema_version=version).schema
     else:
         ident = schema.name or text
+    if is_raw(schema):
+        of_raw, read = read_raw(schema, ident, text)
+        return Writer(of_raw, number, text, read, raw=True)
     made = read_version(schema, ident)
     return Writer(made, number, text, compile_reader(text, made))
 

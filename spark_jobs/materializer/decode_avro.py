@@ -81,12 +81,26 @@ def compile_reader(text: str, version: Version) -> Callable[[bytes, int], Any]:
     return _Compiler(json.loads(text), version).function()
 
 
+def compile_envelope(text: str) -> Callable[[bytes, int], tuple[bool, int | None, tuple[int, int]]]:
+    """The function (message, position of the value in it) -> ``source.snapshot``, ``source.read_time``, where ``update`` is.
+
+    For messages that hold the bytes of an update; where it is: its start and end in the message.
+
+    Args:
+        text: the writer's schema.
+
+    Raises:
+        Skippable: the schema is not that of such messages.
+    """
+    return _Compiler(json.loads(text), None).envelope()
+
+
 class _Compiler:
     """Writes the source for one schema."""
 
-    def __init__(self, schema: Any, version: Version) -> None:
+    def __init__(self, schema: Any, version: Version | None) -> None:
         self.schema = schema
-        self.version = version
+        self.of_version = version
         self.named: dict[str, Any] = {}
         self.names: dict[str, Any] = {
             "read_long": read_long, "read_length": read_length, "LENGTHS": LENGTHS, "skip_blocks": skip_blocks,
@@ -96,16 +110,34 @@ class _Compiler:
         self.functions: list[str] = []
         self.count = 0
 
+    @property
+    def version(self) -> Version:
+        """The version of a decoded update's schema."""
+        if self.of_version is None:
+            raise KeyError("no version")
+        return self.of_version
+
     def function(self) -> Callable[[bytes, int], Any]:
         """See ``compile_reader``."""
+        return self.compiled(self.update, self.version.ident)
+
+    def envelope(self) -> Callable[[bytes, int], Any]:
+        """See ``compile_envelope``."""
+        source = self.record({"snapshot": self.value, "read_time": self.value},
+                             lambda part: f"{part['snapshot']}, {part.get('read_time')}")
+        whole = self.record({"source": source, "update": self.span}, lambda part: f"({part['source']}, {part['update']})")
+        return self.compiled(lambda avro, indent: whole(avro, "", indent), "raw updates")
+
+    def compiled(self, read: Callable[[Any, str], tuple[list[str], str]], what: str) -> Callable[[bytes, int], Any]:
+        """The function that reads a whole message as ``read`` says."""
         try:
-            lines, name = self.update(self.schema, "    ")
+            lines, name = read(self.schema, "    ")
         except (KeyError, TypeError, IndexError) as error:
             raise Skippable(f"The registry's schema can't be read as that of a partition update: {error!r}. Correct it in the "
                             "registry.") from None
         source = "\n".join([*self.functions, "def decode_update(d, p):", *lines,
                             f"    if p != len(d): raise ValueError('bytes follow')\n    return {name}"])
-        exec(compile(source, f"<avro reader of {self.version.ident}>", "exec"), self.names)  # noqa: S102 - own source
+        exec(compile(source, f"<avro reader of {what}>", "exec"), self.names)  # noqa: S102 - own source
         made: Callable[[bytes, int], Any] = self.names["decode_update"]
 
         def decode(data: bytes, position: int) -> Any:
@@ -157,6 +189,14 @@ class _Compiler:
         return [f"{indent}{x} = d[p]",
                 f"{indent}if {x} < 128: {x} = {x} >> 1 ^ -({x} & 1); p += 1",
                 f"{indent}else: {x}, p = read_long(d, p)"], x
+
+    def span(self, avro: Any, space: str, indent: str) -> tuple[list[str], str]:
+        """Bytes that stay where they are: their start and end."""
+        if self.resolved(avro, space)[0]["type"] != "bytes":
+            raise KeyError("update is not bytes")
+        lines, n = self.length(indent)
+        x = self.fresh()
+        return [*lines, f"{indent}{x} = p, p + {n}; p += {n}"], x
 
     def length(self, indent: str) -> tuple[list[str], str]:
         """A length, which must not be negative."""
@@ -297,7 +337,8 @@ class _Compiler:
             {"start": bound, "end": bound, "write_time": self.value, "local_deletion_time": self.value},
             lambda part: (f"{self.bind(self.version.range)}({part['start']}, {part['end']}, {part['write_time']}, "
                           f"{part['local_deletion_time']})"))
-        source = self.record({"snapshot": self.value}, lambda part: f"Source('', {part['snapshot']})")
+        source = self.record({"snapshot": self.value, "read_time": self.value},
+                             lambda part: f"Source('', {part['snapshot']}, {part.get('read_time')})")
         whole = self.record(
             {"source": source, "key": self.plain_tuple([each.field for each in self.version.key]), "write_time": self.value,
              "expires": self.value, "deletion": deletion, "static": self.row(self.version.static, stamp, deletion),

@@ -52,10 +52,11 @@ class ComplexDeletion(msgspec.Struct, gc=False):
 
 
 class Source(msgspec.Struct, gc=False):
-    """What the engine needs of a message's source."""
+    """What the engine needs of a message's source; ``read_time``: when its connector read it, ms since 1970."""
 
     schema: str = ""
     snapshot: bool = False
+    read_time: int | None = None
 
 
 class Part(msgspec.Struct):

@@ -35,6 +35,7 @@ from spark_jobs.materializer.rowstate import (
     unpack_partition,
     unpack_row,
 )
+from spark_jobs.materializer.stages import Stages
 
 __all__ = ["Resources", "make_engine"]
 
@@ -91,11 +92,13 @@ class UpdateEngine:
 
     Attributes:
         latency: publish latencies since they were taken last.
+        stages: the same by stage, as samples.
     """
 
     def __init__(self, options: MergeOptions, sequence: int, resources: Resources, clock: Callable[[], int]) -> None:
         self.options = options
         self.latency = Latency()
+        self.stages = Stages()
         self._sequence = sequence
         self._resources = resources
         self._clock = clock
@@ -232,24 +235,31 @@ class UpdateEngine:
         if binding.gone or binding.era != self._era:
             return True
         now_ns = self._now_ns = self._clock()
-        now_s = now_ns // 1_000_000_000
+        first = len(emit)
         try:
-            key = update.key
-            if type(key) is not tuple:
-                key = astuple(key)
-            if binding.key_readers is not None:
-                key = _read(key, binding.key_readers)
-            prefix = partition_prefix(binding.partition_key(key))
-            origin = Origin(update.write_time, update.source.snapshot, record.offset, "write")
-            if binding.clustered:
-                return self._apply_clustered(binding, update, prefix, key, origin, store, emit, now_s)
-            rows = update.rows
-            if rows is not None and len(rows) == 1 and update.deletion is None:
-                return self._apply_row(binding, update, rows[0], prefix + ROW, key, origin, store, emit, now_s)
-            self._apply_alone(binding, update, prefix + ROW, key, origin, store, emit, now_s)
+            done = self._merge(binding, update, record.offset, store, emit, now_ns // 1_000_000_000)
         except FAILURES as error:
             raise Skippable(f"The partition update at offset {record.offset} has a value that is not of its column's type: "
                             f"{error!r}. Correct what writes it.") from error
+        # Of copies only the one that changed something, and of backfills none: their write times tell nothing of the way.
+        if now_ns >= self.stages.due_ns and len(emit) > first and not update.source.snapshot:
+            self.stages.sample(update.write_time, update.source.read_time, record.timestamp_ms, now_ns)
+        return done
+
+    def _merge(self, binding: Binding, update: Any, offset: int, store: Store, emit: list[Output], now_s: int) -> bool:
+        key = update.key
+        if type(key) is not tuple:
+            key = astuple(key)
+        if binding.key_readers is not None:
+            key = _read(key, binding.key_readers)
+        prefix = partition_prefix(binding.partition_key(key))
+        origin = Origin(update.write_time, update.source.snapshot, offset, "write")
+        if binding.clustered:
+            return self._apply_clustered(binding, update, prefix, key, origin, store, emit, now_s)
+        rows = update.rows
+        if rows is not None and len(rows) == 1 and update.deletion is None:
+            return self._apply_row(binding, update, rows[0], prefix + ROW, key, origin, store, emit, now_s)
+        self._apply_alone(binding, update, prefix + ROW, key, origin, store, emit, now_s)
         return True
 
     def _apply_row(self, binding: Binding, update: Any, row: Any, key: bytes, keys: tuple[Any, ...], origin: Origin,

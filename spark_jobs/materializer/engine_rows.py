@@ -46,6 +46,7 @@ class RowEngine(UpdateEngine):
         changes = self._reader.changes(record)
         self._now_ns = self._clock()
         written = _Layer(store)
+        first = len(emit)
         try:
             for change in changes:
                 self._apply_change(change, record.offset, written, emit)
@@ -54,6 +55,8 @@ class RowEngine(UpdateEngine):
                             "Correct what writes it.") from error
         for key, value in written.changed.items():
             store.put(key, value)
+        if self._now_ns >= self.stages.due_ns and len(emit) > first and changes and not changes[-1].snapshot:
+            self.stages.sample(changes[-1].write_time, None, record.timestamp_ms, self._now_ns)
         return True
 
     def _apply_change(self, change: RowChange, offset: int, store: _Layer, emit: list[Output]) -> None:

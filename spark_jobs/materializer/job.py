@@ -19,6 +19,7 @@ from spark_jobs.materializer.bucket import Range, Result, decode_result, guarded
 from spark_jobs.materializer.changelog import Changelog
 from spark_jobs.materializer.config import BucketOptions, EngineFactory, Marker, Owner
 from spark_jobs.materializer.contract import Input
+from spark_jobs.materializer.stages import StageNumbers
 from spark_jobs.materializer.timers import Timers
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class MaterializerSink(Sink):
             ("records", "replayed", "outputs", "suppressed", "dead", "expired", "changes", "transactions", "redone", "restored",
              "restore_s", "transaction_s", "cpu_s"), 0)
         self._sizes: dict[int, tuple[int, int]] = {}
+        self._stages = StageNumbers()
 
     @classmethod
     def validate(cls, config: Config) -> list[str]:
@@ -207,6 +209,7 @@ class MaterializerSink(Sink):
         transactions = sum(each.transactions for each in rows)
         if transactions:
             metrics["materializer_transaction_ms"] = 1000 * sum(each.transaction_s for each in rows) / transactions
+        metrics |= self._stages.metrics(each.stages for each in rows)
         raise_errors(rows)
         return outputs
 

@@ -11,6 +11,7 @@ import msgspec
 
 from connectors.errors import Skippable
 from spark_jobs.materializer.contract import LiveRow, Output
+from spark_jobs.materializer.stages import Stages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +28,7 @@ class LastWrite:
 
     def __init__(self, sequence: int) -> None:
         self._sequence = sequence
+        self.stages = Stages()
 
     @property
     def sequence(self) -> int:
