@@ -16,7 +16,8 @@ from typing import Any, Protocol
 
 import pytest
 
-from compose.local.cassandra import CassandraNode
+from compose.local.cassandra import CassandraNode, speaks_cql
+from compose.local.cassandra_cluster import CassandraCluster, execute
 from compose.local.connect import DEBEZIUM, JavaConnect
 from compose.local.console import say
 from compose.local.errors import Unavailable
@@ -157,6 +158,94 @@ def cassandra_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cassand
     """A Cassandra of the module's own, to be killed, paused and started at will; the test leaves it running."""
     with CassandraNode(tmp_path_factory.mktemp("cassandra"), port=None, jvm_options=FAST_START, say=say) as node:
         yield node
+
+
+class HasCassandra(Protocol):
+    """What tests may ask of the shared Cassandra. Whoever wants to harm a server takes `cassandra_node`."""
+
+    host: str
+    port: int | None
+
+    @property
+    def address(self) -> str:
+        """`host:port`."""
+        ...
+
+    @property
+    def cdc_raw(self) -> Path:
+        """Folder of its change log. Others read it too: nothing in it may be deleted (`commit.log.delete=false`)."""
+        ...
+
+    @property
+    def commitlog(self) -> Path:
+        """Folder of its commit log."""
+        ...
+
+
+@dataclass(slots=True)
+class RunningCassandra:
+    """A Cassandra that was started by somebody else and stays."""
+
+    host: str
+    port: int | None
+    data: Path
+
+    @property
+    def address(self) -> str:
+        """`host:port`."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def cdc_raw(self) -> Path:
+        """Folder of its change log."""
+        return self.data / "cdc_raw"
+
+    @property
+    def commitlog(self) -> Path:
+        """Folder of its commit log."""
+        return self.data / "commitlog"
+
+
+@pytest.fixture(scope="session")
+def cassandra(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HasCassandra]:
+    """One Cassandra 5.0 with its change log for all tests: `.address`, `.host`, `.port`, `.cdc_raw`, `.commitlog`.
+
+    `MILLRACE_TEST_CASSANDRA=host:port:folder` names a running one to use instead; its `cdc_raw` is in the folder.
+    """
+    named = os.environ.get("MILLRACE_TEST_CASSANDRA")
+    if named:
+        host, port, folder = named.split(":", 2)
+        if not speaks_cql(int(port), host) or not (Path(folder) / "cdc_raw").is_dir():
+            pytest.fail(f"MILLRACE_TEST_CASSANDRA names {named}, but no Cassandra answers there or {folder}/cdc_raw is missing")
+        yield RunningCassandra(host, int(port), Path(folder))
+        return
+    with CassandraNode(tmp_path_factory.mktemp("cassandra"), port=None, jvm_options=FAST_START, say=say) as node:
+        yield node
+
+
+@pytest.fixture
+def cassandra_keyspace(cassandra: HasCassandra) -> Iterator[Callable[[], str]]:
+    """Makes keyspaces of the test's own on `cassandra`: `cassandra_keyspace()` returns the name; dropped after the test."""
+    with ExitStack() as stack:
+
+        def make() -> str:
+            name = f"k{secrets.token_hex(5)}"
+            execute(cassandra.address, f"CREATE KEYSPACE {name} WITH replication = "
+                                       "{'class': 'SimpleStrategy', 'replication_factor': 1}")  # fmt: skip
+            stack.callback(execute, cassandra.address, f"DROP KEYSPACE {name}")
+            return name
+
+        yield make
+
+
+@pytest.fixture(scope="session")
+def cassandra_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CassandraCluster]:
+    """Three Cassandra nodes on 127.0.0.1, 127.0.0.2 and 127.0.0.3 that form a cluster; all three have their change log.
+
+    `.members` may be killed and started again: a test leaves all three running. See also `.directories`, `.hosts`, `.execute`.
+    """
+    with CassandraCluster(tmp_path_factory.mktemp("cassandra3"), jvm_options=FAST_START, say=say) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="session")

@@ -13,8 +13,10 @@ from typing import Any
 import pymysql
 
 from compose.demo import show
+from compose.demo.payments import PAYMENTS, Payments
 from compose.demo.rest import Rest
 from compose.demo.shop import CUSTOMERS, ORDERS, TABLES, Shop
+from compose.local.cassandra import CassandraNode
 from compose.local.console import say
 from compose.local.errors import StackError
 from compose.local.kafka import KafkaCluster
@@ -26,16 +28,19 @@ from compose.local.scylla.emulation import ScyllaEmulation
 from compose.local.service import Managed, wait_until
 from compose.local.worker import MillraceWorker
 
-#: The connectors: customers out of MariaDB, orders out of Scylla.
+#: The connectors: customers out of MariaDB, orders out of Scylla, payments out of Cassandra's commit log.
 CUSTOMERS_SOURCE = "customers"
 ORDERS_SOURCE = "orders"
-SOURCES = (CUSTOMERS_SOURCE, ORDERS_SOURCE)
-MATERIALIZER = "orders-rows"
+PAYMENTS_SOURCE = "payments"
+SOURCES = (CUSTOMERS_SOURCE, ORDERS_SOURCE, PAYMENTS_SOURCE)
+#: Materializers by table, and the topics that they read.
+MATERIALIZERS = {ORDERS: "orders-rows", PAYMENTS: "payments-rows"}
+UPDATES = {ORDERS: f"shop.{ORDERS}", PAYMENTS: f"ledger.{PAYMENTS}"}
 HISTORY = "shop-history"
 WAREHOUSE = "shop-warehouse"
-JOBS = (MATERIALIZER, HISTORY, WAREHOUSE)
-#: Topics of whole rows: MariaDB's connector delivers them as they are, Scylla's changes become rows in the materializer.
-ROWS = {CUSTOMERS: f"crm.{CUSTOMERS}", ORDERS: "orders.rows"}
+JOBS = (*MATERIALIZERS.values(), HISTORY, WAREHOUSE)
+#: Topics of whole rows: of MariaDB as its connector delivers them, of Scylla and Cassandra as the materializers make them.
+ROWS = {CUSTOMERS: f"crm.{CUSTOMERS}", ORDERS: "orders.rows", PAYMENTS: "payments.rows"}
 _CLASS = "spark_jobs.SparkJob"
 _LIMIT = 120.0
 
@@ -63,6 +68,7 @@ class Demo:
         self.kafka = KafkaCluster(self.folder / "kafka", port=None, detached=self.detached, say=say)
         self.scylla = ScyllaEmulation(self.folder / "scylla", port=None, detached=self.detached, say=say)
         self.registry = SchemaRegistry(self.folder / "registry", port=None, detached=self.detached, say=say)
+        self.cassandra = CassandraNode(self.folder / "cassandra", port=None, detached=self.detached, say=say)
         self.mariadb = MariaDb(self.folder / "mariadb", port=None, detached=self.detached, say=say)
         self.postgres = Postgres(self.folder / "postgres", port=None, detached=self.detached, say=say)
 
@@ -74,7 +80,7 @@ class Demo:
         """
         servers: list[tuple[str, Managed | KafkaCluster]] = [
             ("Kafka", self.kafka), ("Scylla (an emulation on Cassandra)", self.scylla), ("schema registry", self.registry),
-            ("MariaDB", self.mariadb), ("PostgreSQL", self.postgres)]
+            ("Cassandra", self.cassandra), ("MariaDB", self.mariadb), ("PostgreSQL", self.postgres)]
         failures: list[BaseException] = []
 
         def start(name: str, server: Managed | KafkaCluster) -> None:
@@ -124,15 +130,22 @@ class Demo:
             "scylla.cluster.ip.addresses": self.scylla.address, "scylla.table.names": ORDERS,
             "output.format": "partition-update", **avro,
             "key.converter": "org.apache.kafka.connect.converters.ByteArrayConverter", **topics})
+        self.rest.create(PAYMENTS_SOURCE, {
+            "connector.class": "cassandra", "topic.prefix": "ledger", "cassandra.hosts": self.cassandra.address,
+            # No label: both workers see the directory, so whichever is alive reads it.
+            "cdc.raw.directories": str(self.cassandra.cdc_raw), "table.include.list": PAYMENTS,
+            "output.format": "partition-update-raw", **avro,
+            "key.converter": "org.apache.kafka.connect.converters.ByteArrayConverter", **topics})
         self.rest.until_running(SOURCES)
 
     def create_jobs(self) -> None:
-        """The Spark jobs, through REST: a materializer for the orders, and two sinks for all rows."""
+        """The Spark jobs, through REST: materializers for orders and payments, and two sinks for all rows."""
         registry = self.registry.url
-        self.rest.create(MATERIALIZER, {
-            "connector.class": _CLASS, "source.topics": f"shop.{ORDERS}", "source.format": "partition-update",
-            "source.value.encoding": "avro", "source.schema.registry.url": registry, "transform.type": "materialize",
-            "sink.type": "kafka", "sink.kafka.topic": ROWS[ORDERS], **self._local(MATERIALIZER)})
+        for table, name in MATERIALIZERS.items():
+            self.rest.create(name, {
+                "connector.class": _CLASS, "source.topics": UPDATES[table], "source.format": "partition-update",
+                "source.value.encoding": "avro", "source.schema.registry.url": registry, "transform.type": "materialize",
+                "sink.type": "kafka", "sink.kafka.topic": ROWS[table], **self._local(name)})
         rows = {"connector.class": _CLASS, "source.topics": ",".join(ROWS.values()),
                 "source.format": "debezium", "source.value.encoding": "avro", "source.key.encoding": "avro",
                 "source.schema.registry.url": registry}
@@ -201,19 +214,22 @@ def run_demo(*, writes: int = 600, once: bool = False) -> int:
         client = Emulation(demo.scylla.address)
         stack.callback(client.close)
         database = stack.enter_context(closing(demo.database()))
-        _act(demo, Shop(client, database), writes)
+        payments = Payments(demo.cassandra)
+        stack.callback(payments.close)
+        _act(demo, Shop(client, database, payments), writes)
         say(f"done in {time.monotonic() - started:.0f} s")
         if not once:
             stack.pop_all()
-            client.close()
-            database.close()
-            show.left_running(demo.kafka, demo.registry, demo.scylla, demo.mariadb, demo.postgres, demo.rest, folder)
+            for each in (client, database, payments):
+                each.close()
+            show.left_running(demo.kafka, demo.registry, demo.scylla, demo.cassandra, demo.mariadb, demo.postgres, demo.rest,
+                              folder)
     return 0
 
 
 def _act(demo: Demo, shop: Shop, writes: int) -> None:
     shop.create()
-    say(f"{CUSTOMERS} in MariaDB, {ORDERS} in Scylla")
+    say(f"{CUSTOMERS} in MariaDB, {ORDERS} in Scylla, {PAYMENTS} in Cassandra")
     demo.create_sources()
     shop.trade(writes // 4)
     say(f"{writes // 4} writes to the shop; each table has a topic now")
@@ -239,7 +255,7 @@ def _act(demo: Demo, shop: Shop, writes: int) -> None:
     shop.finish(trading)
     say(f"every copy equals the source again, {demo.settled(shop):.1f} s after the last write")
 
-    show.topics(demo.kafka.bootstrap, [f"shop.{ORDERS}", *ROWS.values()])
+    show.topics(demo.kafka.bootstrap, [*UPDATES.values(), *ROWS.values()])
     for table in TABLES:
         show.event(demo.kafka.bootstrap, ROWS[table], demo.registry.url)
     show.side_by_side(shop, demo.kafka.bootstrap, demo.registry.url, demo.postgres, ROWS)

@@ -1,4 +1,4 @@
-"""The demo's shop: customers in MariaDB, their orders in Scylla, and what happens. Everything follows from a seed."""
+"""The demo's shop: customers in MariaDB, orders in Scylla, payments in Cassandra, and what happens; all follows from a seed."""
 
 import random
 import threading
@@ -9,15 +9,15 @@ from typing import Any
 import pymysql
 import pymysql.cursors
 
+from compose.demo.payments import KEYSPACE, PAYMENTS, Payment, Payments
 from compose.local.scylla.client import Emulation
 from compose.local.scylla.writes import Delete, Insert, Update, Write
 
-KEYSPACE = "shop"
 #: In MariaDB.
 CUSTOMERS = f"{KEYSPACE}.customers"
 #: In Scylla.
 ORDERS = f"{KEYSPACE}.orders"
-TABLES = (CUSTOMERS, ORDERS)
+TABLES = (CUSTOMERS, ORDERS, PAYMENTS)
 _NAMES = ("Ada", "Grace", "Edsger", "Barbara", "Donald", "Leslie", "Tony", "Margaret")
 _CITIES = ("Arezzo", "Bergen", "Cork", "Delft", "Evora")
 _TAGS = ("loyal", "late", "large")
@@ -26,17 +26,19 @@ _ITEMS = ("anvil", "bellows", "chisel", "drill", "easel", "file", "gimlet")
 
 @dataclass
 class Shop:
-    """Customers and their orders, each in a database with change data capture.
+    """Customers, their orders and payments, each in a database with change data capture.
 
     Attributes:
         client: Where it writes orders.
         database: Where it writes customers.
+        payments: Where it writes payments.
         seed: What happens follows from it.
         counts: Writes so far by kind.
     """
 
     client: Emulation
     database: "pymysql.Connection[Any]"
+    payments: Payments
     seed: int = 7
     counts: dict[str, int] = field(default_factory=dict)
     _orders: list[tuple[int, int]] = field(default_factory=list)
@@ -59,6 +61,7 @@ class Shop:
         self.client.create_table(
             f"CREATE TABLE {ORDERS} (customer int, number int, item text, amount int, price decimal, paid boolean, "
             "placed timestamp, PRIMARY KEY (customer, number)) WITH cdc = {'enabled': true}")
+        self.payments.create()
 
     def add_column(self) -> str:
         """Change a table while everything runs; the statement. Blocks."""
@@ -71,7 +74,9 @@ class Shop:
         """So many writes. Blocks."""
         for _ in range(writes):
             kind, write = self._next()
-            if isinstance(write, tuple):
+            if isinstance(write, Payment):
+                self.payments.apply(write)
+            elif isinstance(write, tuple):
                 self._run(*write)
             else:
                 self.client.apply(write)
@@ -103,6 +108,8 @@ class Shop:
         """What the table holds now. Blocks."""
         if table == ORDERS:
             return self.client.base_rows(table)
+        if table == PAYMENTS:
+            return self.payments.rows()
         return [dict(row) for row in self._run("SELECT * FROM shop.customers")]
 
     def _run(self, statement: str, values: tuple[object, ...] = ()) -> Sequence[dict[str, Any]]:
@@ -110,8 +117,8 @@ class Shop:
             cursor.execute(statement, values)
             return cursor.fetchall()
 
-    def _next(self) -> tuple[str, Write | tuple[str, tuple[object, ...]]]:
-        """The next write: of an order, or a statement about a customer with its values."""
+    def _next(self) -> tuple[str, Write | Payment | tuple[str, tuple[object, ...]]]:
+        """The next write: of an order, of a payment, or a statement about a customer with its values."""
         draw = self._chance.random()
         if self._customers < 10 or draw < 0.06:
             self._customers += 1
@@ -123,7 +130,9 @@ class Shop:
         if draw < 0.12:
             return "update", ("UPDATE shop.customers SET tags = CONCAT_WS(',', tags, %s) WHERE id = %s", (
                 self._chance.choice(_TAGS), customer))
-        if draw < 0.62 or not self._orders:
+        if self._orders and draw < 0.27:
+            return self.payments.next(self._chance, *self._orders[self._chance.randrange(len(self._orders))])
+        if draw < 0.65 or not self._orders:
             number = len(self._orders) + 1
             self._orders.append((customer, number))
             values = {"customer": customer, "number": number, "item": self._chance.choice(_ITEMS),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg import sql
 
+from compose.demo.payments import PAYMENTS
 from compose.demo.shop import CUSTOMERS, ORDERS, TABLES
 from compose.local.console import say
 from compose.local.errors import StackError
@@ -23,6 +24,7 @@ from worker.converters.avro import AvroConverter
 if TYPE_CHECKING:
     from compose.demo.rest import Rest
     from compose.demo.shop import Shop
+    from compose.local.cassandra import CassandraNode
     from compose.local.kafka import KafkaCluster
     from compose.local.mariadb import MariaDb
     from compose.local.postgres import Postgres
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 #: Rows by primary key, values in one form for all systems.
 Rows = dict[tuple[Any, ...], dict[str, Any]]
 
-KEYS = {CUSTOMERS: ("id",), ORDERS: ("customer", "number")}
+KEYS = {CUSTOMERS: ("id",), ORDERS: ("customer", "number"), PAYMENTS: ("customer", "number")}
 _SHOWN = 3
 _METRICS = ("millrace_job_lag", "millrace_job_rows", "kafka_connect_sink_task_sink_record_lag_max",
             "kafka_connect_sink_task_sink_record_send_total", "kafka_connect_source_task_source_record_write_total")
@@ -146,31 +148,37 @@ def side_by_side(shop: "Shop", bootstrap: str, registry: str, postgres: "Postgre
 
 
 def joined(shop: "Shop", postgres: "Postgres") -> None:
-    """Customers of MariaDB and orders of Scylla in one query of the database that both came to.
+    """Customers of MariaDB, orders of Scylla and payments of Cassandra in one query of the database that all came to.
 
     Raises:
         StackError: It is not what the sources say.
     """
-    query = ("SELECT c.id, c.name, c.city, count(*) AS orders, coalesce(sum(o.amount * o.price::numeric), 0) AS total "
-             "FROM customers c JOIN orders o ON o.customer = c.id WHERE c.ums_active_ = 1 AND o.ums_active_ = 1 "
-             "GROUP BY c.id, c.name, c.city ORDER BY total DESC, c.id")
+    query = ("SELECT c.id, c.name, c.city, count(*) AS orders, coalesce(sum(o.amount * o.price::numeric), 0) AS total, "
+             "count(p.customer) FILTER (WHERE NOT p.refunded) AS paid "
+             "FROM customers c JOIN orders o ON o.customer = c.id AND o.ums_active_ = 1 "
+             "LEFT JOIN payments p ON p.customer = o.customer AND p.number = o.number AND p.ums_active_ = 1 "
+             "WHERE c.ums_active_ = 1 GROUP BY c.id, c.name, c.city ORDER BY total DESC, c.id")
     with psycopg.connect(postgres.dsn) as connection:
         found = connection.execute(query).fetchall()
     customers = {row["id"]: row for row in shop.rows(CUSTOMERS)}
-    wanted: dict[int, tuple[int, Decimal]] = {}
+    payments = {(row["customer"], row["number"]): row for row in shop.rows(PAYMENTS)}
+    wanted: dict[int, tuple[int, Decimal, int]] = {}
     for order in shop.rows(ORDERS):
         if order["customer"] in customers:
-            count, total = wanted.get(order["customer"], (0, Decimal(0)))
+            count, total, paid = wanted.get(order["customer"], (0, Decimal(0), 0))
             # An update after a delete makes a row of what it sets only.
             price = order["amount"] * Decimal(order["price"]) if order["amount"] and order["price"] else Decimal(0)
-            wanted[order["customer"]] = count + 1, total + price
-    expected = sorted(((key, customers[key]["name"], customers[key]["city"], count, total)
-                       for key, (count, total) in wanted.items()), key=lambda row: (-row[4], row[0]))
+            payment = payments.get((order["customer"], order["number"]))
+            paid += payment is not None and payment["refunded"] is False
+            wanted[order["customer"]] = count + 1, total + price, paid
+    expected = sorted(((key, customers[key]["name"], customers[key]["city"], count, total, paid)
+                       for key, (count, total, paid) in wanted.items()), key=lambda row: (-row[4], row[0]))
     if found != expected:
         raise StackError(f"the join in PostgreSQL differs from the sources': {found[:3]} there, {expected[:3]} expected")
-    say(f"customers (from MariaDB) joined with their orders (from Scylla) in PostgreSQL, {len(found)} rows as the sources say:")
-    for key, name, city, orders, total in found[:_SHOWN]:
-        say(f"  customer {key} {name} of {city}: {orders} orders, {total}")
+    say(f"customers (from MariaDB) joined with their orders (from Scylla) and payments (from Cassandra) in PostgreSQL, "
+        f"{len(found)} rows as the sources say:")
+    for key, name, city, orders, total, paid in found[:_SHOWN]:
+        say(f"  customer {key} {name} of {city}: {orders} orders, {total}, {paid} of them paid")
 
 
 def history(path: Path, table: str, then: float, earlier: Iterable[Mapping[str, Any]]) -> None:
@@ -216,16 +224,16 @@ def lag(rest: "Rest") -> None:
         say(f"  {line}")
 
 
-def left_running(kafka: "KafkaCluster", registry: "SchemaRegistry", scylla: "ScyllaEmulation", mariadb: "MariaDb",
-                 postgres: "Postgres", rest: "Rest", folder: Path) -> None:
+def left_running(kafka: "KafkaCluster", registry: "SchemaRegistry", scylla: "ScyllaEmulation", cassandra: "CassandraNode",
+                 mariadb: "MariaDb", postgres: "Postgres", rest: "Rest", folder: Path) -> None:
     """Where everything is, and how to end it."""
     worker = rest.alive
     say("left running:")
-    for name, address in (("Kafka", kafka.bootstrap), ("CQL", scylla.address), ("MariaDB", mariadb.address),
-                          ("schema registry", registry.url),
+    for name, address in (("Kafka", kafka.bootstrap), ("Scylla", scylla.address), ("Cassandra", cassandra.address),
+                          ("MariaDB", mariadb.address), ("schema registry", registry.url),
                           ("PostgreSQL", postgres.dsn), ("REST", f"{worker.url}/connectors?expand=status"),
                           ("metrics", f"{worker.url}/metrics"), ("files", folder)):
         say(f"  {name}: {address}")
     pids = [each.pid for each in rest.workers if each.running] + [kafka.broker(0).pid, registry.pid, scylla.pid,
-                                                                    mariadb.pid, postgres.pid]
+                                                                    cassandra.pid, mariadb.pid, postgres.pid]
     say(f"stop it with: kill {' '.join(map(str, pids))}")

@@ -1,22 +1,35 @@
 """Apache Cassandra as a plain process: one node, or several on 127.0.0.1, 127.0.0.2 ... that form a cluster."""
 
 import json
+import os
 import socket
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from compose.local.artifacts import load_manifest
 from compose.local.console import Say, silent
+from compose.local.errors import StackError, Unavailable
 from compose.local.java import find_java
 from compose.local.jvm import Heap, java_command
-from compose.local.ports import LOOPBACK, free_ports
+from compose.local.ports import LOOPBACK, free_port, free_ports
 from compose.local.resolver import Resolver
 from compose.local.service import Managed, Service
 
 DEFAULT_PORT = 9142  # 9042 is the Scylla emulation's
+#: By version the set of files of the manifest; and the environment variable without which (value 1) it is not downloaded.
+VERSIONS: Final[Mapping[str, tuple[str, str]]] = {
+    "5.0": ("cassandra", ""),
+    "4.1": ("cassandra-41", "MILLRACE_CASSANDRA_41"),
+    "6.0": ("cassandra-6", "MILLRACE_CASSANDRA_6"),
+}
 _MAIN = "org.apache.cassandra.service.CassandraDaemon"
+_NODETOOL = "org.apache.cassandra.tools.NodeTool"
+_NODETOOL_TIMEOUT = 180.0  # seconds; a node that leaves hands its data over
+#: Settings that a version does not know yet.
+_UNKNOWN: Final[Mapping[str, frozenset[str]]] = {"4.1": frozenset({"native_transport_timeout"})}
 _OPTIONS_FRAME = bytes((4, 0, 0, 0, 5, 0, 0, 0, 0))  # protocol v4, stream 0, OPTIONS, no body
 _SUPPORTED = 6
 # Inside of the JDK that Cassandra reaches into, from its own conf/jvm17-server.options.
@@ -36,6 +49,11 @@ _OPENS = (
     ),
     "jdk.management/com.sun.management.internal",
 )  # fmt: skip
+#: Options without which Cassandra's classes do not work on Java 17.
+JAVA_MODULES: Final = (
+    *(f"--add-exports={each}=ALL-UNNAMED" for each in _EXPORTS),
+    *(f"--add-opens={each}=ALL-UNNAMED" for each in _OPENS),
+)
 _LOGBACK = """\
 <configuration>
   <appender name="OUT" class="ch.qos.logback.core.ConsoleAppender">
@@ -55,6 +73,21 @@ def speaks_cql(port: int, host: str = LOOPBACK, timeout: float = 1.0) -> bool:
             return len(head) >= 5 and head[0] == 0x84 and head[4] == _SUPPORTED
     except OSError:
         return False
+
+
+def wanted(version: str) -> str:
+    """The set of files of a version that may be used here.
+
+    Raises:
+        Unavailable: It is downloaded only when a variable asks for it.
+        StackError: There is no such version.
+    """
+    if version not in VERSIONS:
+        raise StackError(f"there is no Cassandra {version} in the local stack; there are: {', '.join(VERSIONS)}")
+    name, variable = VERSIONS[version]
+    if variable and os.environ.get(variable) != "1":
+        raise Unavailable(f"Cassandra {version} is downloaded and started with {variable}=1 only")
+    return name
 
 
 def node_settings(
@@ -136,6 +169,8 @@ class CassandraNode(Managed):
         settings: Settings that override those of `node_settings`.
         properties: Further system properties of the JVM (`cassandra.*`).
         heap: Heap of the server.
+        version: `5.0`, or one of the others in `VERSIONS`.
+        jmx: Whether it can be told to leave and the like, see `nodetool`.
         jvm_options: Further options of the JVM, see `jvm.FAST_START`.
         detached: Whether it outlives this program.
         start_timeout: Seconds it may take to answer.
@@ -153,10 +188,13 @@ class CassandraNode(Managed):
     settings: Mapping[str, Any] = field(default_factory=dict)
     properties: Mapping[str, str] = field(default_factory=dict)
     heap: Heap = field(default_factory=lambda: Heap(256, 1200))
+    version: str = "5.0"
+    jmx: bool = False
     jvm_options: Sequence[str] = ()
     detached: bool = False
     start_timeout: float = 120.0
     say: Say = silent
+    _jmx_port: int = field(default=0, init=False)
     _service: Service | None = field(default=None, init=False)
 
     @property
@@ -177,10 +215,51 @@ class CassandraNode(Managed):
         """Folder of all it stores: `data`, `commitlog`, `cdc_raw` ..."""
         return self.state_dir.absolute() / "data"
 
+    @property
+    def cdc_raw(self) -> Path:
+        """Folder in which it leaves segments of its commit log for readers, once it runs with `cdc`."""
+        return self.data / "cdc_raw"
+
+    @property
+    def commitlog(self) -> Path:
+        """Folder of its commit log."""
+        return self.data / "commitlog"
+
+    def nodetool(self, *arguments: str, timeout: float = _NODETOOL_TIMEOUT) -> str:
+        """Run Cassandra's `nodetool` against it and return what it says; it needs `jmx`. Takes about two seconds.
+
+        Raises:
+            StackError: It failed, with what it said, or took longer than `timeout` seconds.
+        """
+        service = self.service
+        if not self._jmx_port:
+            raise StackError(f"{service.name} was started without jmx=True, so nodetool cannot reach it")
+        folder = self.state_dir.absolute()
+        options = [f"-Duser.home={folder}", f"-Dlogback.configurationFile={folder / 'logback.xml'}"]
+        options += JAVA_MODULES
+        where = ["-h", LOOPBACK, "-p", str(self._jmx_port)]
+        command = java_command(
+            find_java(say=self.say), self._jars(), _NODETOOL, [*where, *arguments], Heap(32, 128), options
+        )  # fmt: skip
+        try:
+            result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout)
+        except subprocess.TimeoutExpired:
+            raise StackError(f"nodetool {' '.join(arguments)} took longer than {timeout:g} s at {service.name}; "
+                             f"see its log {service.log_path}") from None
+        if result.returncode:
+            said = f"{result.stdout[-1500:]}{result.stderr[-1500:]}"
+            raise StackError(f"nodetool {' '.join(arguments)} failed at {service.name}: {said}")
+        return result.stdout
+
+    def _jars(self) -> list[Path]:
+        return Resolver(say=self.say).fetch(load_manifest().members(wanted(self.version)), f"Cassandra {self.version}")
+
     def _prepare(self) -> Service:
         java = find_java(say=self.say)
-        jars = Resolver(say=self.say).fetch(load_manifest().members("cassandra"), "Cassandra")
+        jars = self._jars()
         self.port, self.storage_port = free_ports([self.port, self.storage_port], self.host)
+        if self.jmx:
+            self._jmx_port = free_port(taken=(self.port, self.storage_port))
         folder = self.state_dir.absolute()
         self.data.mkdir(parents=True, exist_ok=True)
         settings = node_settings(
@@ -193,6 +272,7 @@ class CassandraNode(Managed):
             cdc=self.cdc,
             durable=self.durable,
         )
+        settings = {name: value for name, value in settings.items() if name not in _UNKNOWN.get(self.version, ())}
         config = folder / "cassandra.yaml"
         config.write_text(json.dumps({**settings, **self.settings}, indent=1), encoding="utf-8")  # JSON is YAML too
         logback = folder / "logback.xml"
@@ -207,12 +287,15 @@ class CassandraNode(Managed):
             "cassandra.superuser_setup_delay_ms": "0",
             "jdk.attach.allowAttachSelf": "true",
             "io.netty.tryReflectionSetAccessible": "true",
+            **({"cassandra.jmx.local.port": str(self._jmx_port)} if self.jmx else {}),
             **self.properties,
         }
+        # 4.1 measures objects with a jamm that fails on Java 17's lambdas, unless it runs as an agent.
+        agents = [f"-javaagent:{each}" for each in jars if each.name.startswith("jamm-")] if self.version == "4.1" else []
         options = [
             *self.jvm_options,
-            *(f"--add-exports={each}=ALL-UNNAMED" for each in _EXPORTS),
-            *(f"--add-opens={each}=ALL-UNNAMED" for each in _OPENS),
+            *agents,
+            *JAVA_MODULES,
             *(f"-D{key}={value}" for key, value in properties.items()),
         ]
         host, port = self.host, self.port

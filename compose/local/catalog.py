@@ -2,7 +2,7 @@
 
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from compose.local import cassandra, connect, mariadb, postgres, prometheus, registry
@@ -36,6 +36,7 @@ class Part:
         address: Where clients find it.
         port: Port that must accept connections while it is well.
         ports: All its ports, by what they are for.
+        folders: Folders that its users read, by what they hold.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Part:
     address: str
     port: int
     ports: Mapping[str, int]
+    folders: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +174,7 @@ def _cassandra(request: Request) -> Sequence[Part]:
     )
     service = node.service
     ports = {"client": node.port or 0, "storage": node.storage_port or 0}
-    return [Part("node-1", service, node.address, node.port or 0, ports)]
+    return [Part("node-1", service, node.address, node.port or 0, ports, {"cdc_raw": str(node.cdc_raw)})]
 
 
 def _scylla(request: Request) -> Sequence[Part]:

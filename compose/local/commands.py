@@ -114,6 +114,8 @@ def _table(rows: list[tuple[Entry, Health]]) -> str:
         )
         for entry, state in rows
     ]  # fmt: skip
+    folders = [f"{entry.service} {entry.part}: {name} in {path}" for entry, _ in rows for name, path in entry.folders.items()]
     widths = [max(len(line[at]) for line in (header, *lines)) for at in range(len(header))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-                     for line in (header, *lines))  # fmt: skip
+    table = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+             for line in (header, *lines)]  # fmt: skip
+    return "\n".join([*table, *folders])

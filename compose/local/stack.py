@@ -195,5 +195,6 @@ def _record(state: StateFile, offer: Offer, part: Part, service: Service) -> Non
             port=part.port,
             ports=dict(part.ports),
             log=str(service.log_path),
+            folders=dict(part.folders),
         )
     )

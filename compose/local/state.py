@@ -31,6 +31,7 @@ class Entry:
         ports: All its ports, by what they are for.
         log: Log file.
         started: Seconds since 1970.
+        folders: Folders that its users read, by what they hold.
     """
 
     service: str
@@ -42,6 +43,7 @@ class Entry:
     ports: dict[str, int]
     log: str
     started: float = field(default_factory=time.time)
+    folders: dict[str, str] = field(default_factory=dict)
 
     @property
     def alive(self) -> bool:

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from compose.local.artifacts import load_manifest
+from connectors.cassandra.metrics import METRICS as CASSANDRA
 
 COMPOSE = Path(__file__).parents[3] / "compose"
 
@@ -161,8 +162,8 @@ def test_alerts_say_what_where_and_where_to_look(rules: list[dict[str, Any]]) ->
     assert {f"Millrace{each}" for each in wanted} <= set(names)
 
 
-def _metrics(expression: str) -> set[str]:
-    return set(re.findall(r"\bkafka_[a-z_]+", re.sub(r"\{[^}]*\}", "", expression)))
+def _metrics(expression: str, prefix: str = "kafka") -> set[str]:
+    return set(re.findall(rf"\b{prefix}_[a-z_]+", re.sub(r"\{[^}]*\}", "", expression)))
 
 
 def test_alerts_and_dashboard_use_known_metrics(rules: list[dict[str, Any]], dashboard: Any) -> None:
@@ -173,6 +174,14 @@ def test_alerts_and_dashboard_use_known_metrics(rules: list[dict[str, Any]], das
     for query in dashboard["templating"]["list"]:
         if query["type"] == "query":
             assert _metrics(query["definition"]) <= KNOWN
+
+
+def test_alerts_and_panels_of_cassandra_name_its_metrics(rules: list[dict[str, Any]], dashboard: Any) -> None:
+    texts = [rule["expr"] + rule["annotations"]["description"] for rule in rules if "Cassandra" in rule["alert"]]
+    texts += [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
+    used = set(itertools.chain.from_iterable(_metrics(text, "cassandra") for text in texts))
+    assert len(used) > 5
+    assert used <= set(CASSANDRA), used - set(CASSANDRA)
 
 
 def test_panels_are_described_and_do_not_overlap(dashboard: Any) -> None:

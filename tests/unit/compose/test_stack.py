@@ -265,6 +265,11 @@ def test_status_exit_codes_table_and_json(
     assert options.run(options) == 1
     assert json.loads(capsys.readouterr().out)[0]["state"] == "ended"
 
+    StateFile(tmp_path).put(replace(_entry(mark="another start"), folders={"cdc_raw": "/data/cdc_raw"}))
+    options = _parse("status")
+    options.run(options)
+    assert capsys.readouterr().out.splitlines()[-1] == "kafka broker-1: cdc_raw in /data/cdc_raw"
+
     (tmp_path / "stack.json").write_text("{", encoding="utf-8")
     for command in ("status", "down", "up"):
         options = _parse(command)

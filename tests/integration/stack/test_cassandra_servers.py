@@ -1,0 +1,129 @@
+"""Cassandra in the local stack: the shared node's change log, the cluster of three, other versions."""
+
+# ruff: noqa: S608  # the names in statements are those of the tests
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from compose.local.cassandra import VERSIONS, CassandraNode, wanted
+from compose.local.cassandra_cluster import CassandraCluster, execute
+from compose.local.catalog import OFFERS, Request
+from compose.local.console import say, silent
+from compose.local.errors import StackError, Unavailable
+from compose.local.jvm import FAST_START
+from compose.local.ports import LOOPBACK
+from compose.local.service import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.conftest import HasCassandra
+
+_LOG_VERSIONS = {"5.0": 7, "4.1": 7, "6.0": 9}
+
+
+def _logged(folder: Path, value: bytes) -> bool:
+    """Whether a readable segment of the change log holds the value."""
+    for index in folder.glob("CommitLog-*_cdc.idx"):
+        segment = index.with_name(index.name.replace("_cdc.idx", ".log"))
+        if segment.exists() and value in segment.read_bytes():
+            return True
+    return False
+
+
+def _long(value: Any) -> int:
+    return int(struct.unpack(">q", value)[0])
+
+
+def test_changes_of_the_shared_node_reach_its_change_log(
+    cassandra: HasCassandra, cassandra_keyspace: Callable[[], str]
+) -> None:
+    keyspace = cassandra_keyspace()
+    execute(cassandra.address, f"CREATE TABLE {keyspace}.t (pk int PRIMARY KEY, v text) WITH cdc = true",
+            f"INSERT INTO {keyspace}.t (pk, v) VALUES (1, 'mark-{keyspace}')")
+    assert wait_until(lambda: _logged(cassandra.cdc_raw, f"mark-{keyspace}".encode()), 20)
+    assert list(cassandra.commitlog.glob("CommitLog-*.log"))
+
+
+def test_up_names_the_folder_of_the_change_log(tmp_path: Path) -> None:
+    (part,) = OFFERS["cassandra"].build(Request(tmp_path, None, {}, {}, silent))
+    assert part.folders == {"cdc_raw": str(tmp_path / "cassandra" / "data" / "cdc_raw")}
+    assert part.address == f"{LOOPBACK}:{part.port}"
+
+
+def test_a_refused_statement_and_a_server_that_is_away_are_named(cassandra: HasCassandra, tmp_path: Path) -> None:
+    with pytest.raises(StackError, match="SELECT nothing"):
+        execute(cassandra.address, "SELECT nothing")
+    away = CassandraNode(tmp_path, port=None)
+    with pytest.raises(StackError, match=rf"no Cassandra answers at {away.address}.*is it running"):
+        execute(away.address, "SELECT key FROM system.local")
+
+
+def test_a_change_reaches_the_logs_of_all_replicas_and_a_killed_member_comes_back(
+    cassandra_cluster: CassandraCluster, unique: Callable[[str], str]
+) -> None:
+    keyspace = unique("k").replace("-", "_")[-40:].strip("_")
+    cassandra_cluster.execute(
+        f"CREATE KEYSPACE {keyspace} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 3}}",
+        f"CREATE TABLE {keyspace}.t (pk int PRIMARY KEY, v text) WITH cdc = true",
+        f"INSERT INTO {keyspace}.t (pk, v) VALUES (1, 'mark-{keyspace}')",
+    )
+    mark = f"mark-{keyspace}".encode()
+    assert wait_until(lambda: all(_logged(each, mark) for each in cassandra_cluster.directories.values()), 20)
+    victim = cassandra_cluster.members[1]
+    victim.kill()
+    assert not victim.running
+    cassandra_cluster.execute(f"INSERT INTO {keyspace}.t (pk, v) VALUES (2, 'other')", member=2)
+    victim.start()
+    cassandra_cluster.wait_whole()
+    rows = execute(victim.address, f"SELECT pk FROM {keyspace}.t WHERE pk = 1")
+    assert len(rows) == 1, "what was on its disk is there again"
+    cassandra_cluster.execute(f"DROP KEYSPACE {keyspace}")
+
+
+def test_a_node_joins_with_its_share_of_the_data_and_another_leaves(tmp_path: Path) -> None:
+    rows = 200
+    count = "SELECT count(*) FROM joining.t"
+    with CassandraCluster(tmp_path, nodes=1, jvm_options=FAST_START, say=say) as cluster:
+        cluster.execute(
+            "CREATE KEYSPACE joining WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+            "CREATE TABLE joining.t (pk int PRIMARY KEY) WITH cdc = true",
+        )
+        execute(cluster.address, *(f"INSERT INTO joining.t (pk) VALUES ({number})" for number in range(rows)))
+        newcomer = cluster.join()
+        assert list(cluster.directories) == ["cass-1", "cass-2"]
+        # The ring is cut at its two tokens; the newcomer's is the least one, so its share is what lies behind the other's.
+        (share,) = execute(newcomer.address, f"{count} WHERE token(pk) > {cluster.members[0].tokens}")
+        assert 0 < _long(share["count"]) < rows
+        first = cluster.members[0]
+        with pytest.raises(StackError, match="nodetool nonsense failed"):
+            first.nodetool("nonsense")
+        cluster.leave(first)
+        assert not first.running
+        assert cluster.members == [newcomer]
+        assert cluster.address == newcomer.address
+        (row,) = cluster.execute(count)
+        assert _long(row["count"]) == rows, "the other one has handed all of its rows over"
+
+
+@pytest.mark.parametrize("version", [each for each in VERSIONS if each != "5.0"])
+def test_other_versions(version: str, tmp_path: Path) -> None:
+    try:
+        wanted(version)
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    # 6.0 writes the older form of its log unless it need not run beside older nodes.
+    settings = {"storage_compatibility_mode": "NONE"} if version == "6.0" else {}
+    with CassandraNode(tmp_path, port=None, version=version, settings=settings, jvm_options=FAST_START, jmx=True) as node:
+        execute(node.address, "CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+                "CREATE TABLE k.t (pk int PRIMARY KEY, v text) WITH cdc = true", "INSERT INTO k.t (pk, v) VALUES (1, 'mark-k')")
+        (row,) = execute(node.address, "SELECT release_version FROM system.local")
+        assert bytes(row["release_version"]).decode().startswith(version)
+        assert wait_until(lambda: _logged(node.cdc_raw, b"mark-k"), 20)
+        (index, *_) = node.cdc_raw.glob("*_cdc.idx")
+        assert index.name.startswith(f"CommitLog-{_LOG_VERSIONS[version]}-")
+        assert version in node.nodetool("version")

@@ -1,0 +1,92 @@
+"""Cassandra in the local stack: tokens, versions, what a node is told. Nothing is started."""
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from compose.local.artifacts import load_manifest
+from compose.local.cassandra import VERSIONS, CassandraNode, wanted
+from compose.local.cassandra_cluster import CassandraCluster, even_tokens, middle_token
+from compose.local.errors import StackError, Unavailable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 9])
+def test_tokens_divide_the_ring_evenly(count: int) -> None:
+    tokens = even_tokens(count)
+    assert tokens == sorted(set(tokens))
+    assert len(tokens) == count
+    assert all(-(2**63) < each < 2**63 for each in tokens)
+    widths = [after - before for before, after in zip(tokens, [*tokens[1:], tokens[0] + 2**64], strict=True)]
+    assert max(widths) - min(widths) <= count
+
+
+@pytest.mark.parametrize(
+    ("tokens", "middle"),
+    [
+        ([0], 1 - 2**63),  # the other side of the ring; -2^63 itself is no token
+        ([0, 100], 50 - 2**63),
+        ([-(2**61), 2**62], 2**60 - 2**63),
+        ([2**62, -(2**62), 0], 1 - 2**63),
+        ([-(2**62), 2**63 - 1], 2**61),
+    ],
+)
+def test_a_newcomer_takes_the_middle_of_the_widest_part(tokens: list[int], middle: int) -> None:
+    found = middle_token(tokens)
+    assert abs(found - middle) <= 1
+    assert found not in tokens
+    assert -(2**63) < found < 2**63
+
+
+def test_every_version_has_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    manifest = load_manifest()
+    for version, (name, variable) in VERSIONS.items():
+        (root,) = manifest.roots[name]
+        assert root.startswith(f"org.apache.cassandra:cassandra-all:{version}")
+        assert len(manifest.members(name)) > 50
+        if variable:
+            monkeypatch.delenv(variable, raising=False)
+            with pytest.raises(Unavailable, match=f"{variable}=1"):
+                wanted(version)
+            monkeypatch.setenv(variable, "1")
+        assert wanted(version) == name
+    assert manifest.roots["cassandra"][0].endswith(f":{manifest.versions['cassandra']}")
+    with pytest.raises(StackError, match=r"no Cassandra 3\.11 .* there are: 5\.0, 4\.1, 6\.0"):
+        wanted("3.11")
+
+
+def test_a_cluster_has_one_to_nine_nodes(tmp_path: Path) -> None:
+    for count in (0, 10):
+        with pytest.raises(StackError, match=f"1 to 9 nodes, not {count}"):
+            CassandraCluster(tmp_path, nodes=count)
+
+
+def test_members_share_ports_and_seeds_and_have_places_of_their_own(tmp_path: Path) -> None:
+    cluster = CassandraCluster(tmp_path, settings={"cdc_total_space": "8MiB"})
+    first, *others = [json.loads(_prepared(member)) for member in cluster.members]
+    assert first["cdc_total_space"] == "8MiB"
+    assert first["cdc_enabled"] is True
+    for each in others:
+        for name in ("native_transport_port", "storage_port", "seed_provider"):
+            assert each[name] == first[name]
+        for name in ("listen_address", "rpc_address", "initial_token", "cdc_raw_directory"):
+            assert each[name] != first[name]
+    assert cluster.hosts == "127.0.0.1,127.0.0.2,127.0.0.3"
+    assert cluster.address == f"127.0.0.1:{cluster.port}"
+    assert list(cluster.directories) == ["cass-1", "cass-2", "cass-3"]
+    assert cluster.directories["cass-2"] == tmp_path / "cass-2" / "data" / "cdc_raw"
+
+
+def test_nodetool_needs_jmx(tmp_path: Path) -> None:
+    node = CassandraNode(tmp_path, port=None)
+    with pytest.raises(StackError, match="without jmx=True"):
+        node.nodetool("status")
+
+
+def _prepared(member: CassandraNode) -> str:
+    _ = member.service
+    return (member.state_dir / "cassandra.yaml").read_text(encoding="utf-8")
