@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from connectors.api import Header, SourceRecord
+from connectors.cql.java_text import header_text
 from connectors.schema import STRING
-from connectors.scylla.events.values import UUID_EPOCH, delta_function, header_text, java_form
+from connectors.scylla.events.values import UUID_EPOCH, delta_function, java_form
 from connectors.scylla.model import INSERT, OPERATION, PARTITION_DELETE, ROW_DELETE, SEQ, TIME, TTL, UPDATE
 from connectors.scylla.positions import OFFSET_SEQ, OFFSET_TIME
 

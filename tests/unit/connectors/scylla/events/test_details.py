@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from connectors.api import Header
+from connectors.cql.java_text import header_text
 from connectors.cql.types import CqlType
 from connectors.cql.values import BadCell
 from connectors.errors import Skippable
@@ -15,7 +16,7 @@ from connectors.schema import OPTIONAL_STRING, STRING
 from connectors.scylla.events import COMPAT_NAMES, builder
 from connectors.scylla.events.contract import EventSettings
 from connectors.scylla.events.names import avro_name, topic_name
-from connectors.scylla.events.values import header_text, hybrid_date
+from connectors.scylla.events.values import hybrid_date
 from connectors.scylla.model import INSERT, POSTIMAGE, PREIMAGE, ROW_DELETE, UPDATE, CdcOptions, Column, TableId, TableVersion
 from connectors.scylla.positions import OFFSET_SEQ
 from tests.unit.connectors.scylla.events.making import OFFSET, PARTITION, make, row, table, time_of

@@ -1,0 +1,1 @@
+"""The Cassandra connector: the commit log of every node as partition updates, and the tables' contents beside it."""

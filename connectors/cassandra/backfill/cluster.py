@@ -1,0 +1,75 @@
+"""What a backfill has to know of the cluster: its versions, its ring, a table's default TTL."""
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from connectors.errors import Fatal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from connectors.cql.mutations.definition import TableDefinition
+    from connectors.cql.session import CqlSession
+
+_LOCAL: Final = "SELECT release_version, partitioner, tokens FROM system.local"
+_PEERS: Final = "SELECT release_version, tokens FROM system.peers"
+_DEFAULT_TTL: Final = "SELECT default_time_to_live FROM system_schema.tables WHERE keyspace_name = ? AND table_name = ?"
+_PARTITIONER: Final = "org.apache.cassandra.dht.Murmur3Partitioner"
+#: From this version on write times and TTLs of the elements of collections can be read.
+_ELEMENTS_SINCE: Final = (5, 0)
+_VERSION: Final = re.compile(r"(\d+)\.(\d+)")
+
+
+class Cluster(NamedTuple):
+    """A cluster as one of its nodes sees it.
+
+    Attributes:
+        bounds: all tokens of all nodes, in order.
+        elements: whether all nodes tell write times and TTLs of the elements of collections.
+    """
+
+    bounds: tuple[int, ...]
+    elements: bool
+
+    @classmethod
+    async def of(cls, session: CqlSession, timeout_s: float) -> Cluster:
+        """Ask a node.
+
+        Raises:
+            Retriable: none answers.
+            Fatal: the cluster's partitioner is another one.
+        """
+        local = await session.query(_LOCAL, consistency="ONE", timeout_s=timeout_s)
+        peers = await session.query(_PEERS, consistency="ONE", timeout_s=timeout_s)
+        return cluster_of(local, peers)
+
+
+def cluster_of(local: Sequence[Mapping[str, Any]], peers: Sequence[Mapping[str, Any]]) -> Cluster:
+    """From the rows of ``system.local`` and ``system.peers``.
+
+    Raises:
+        Fatal: the cluster's partitioner is another one.
+    """
+    partitioner = next((str(row["partitioner"]) for row in local), "")
+    if partitioner != _PARTITIONER:
+        raise Fatal(f"the cluster's partitioner is {partitioner or 'not known'}: tables can be read by token ranges only with "
+                    "Murmur3Partitioner; set snapshot.mode=never to capture changes without what the tables hold")
+    nodes = [*local, *peers]
+    tokens = {int(token) for row in nodes for token in row["tokens"] or ()}
+    return Cluster(tuple(sorted(tokens)), all(_version(row["release_version"]) >= _ELEMENTS_SINCE for row in nodes))
+
+
+def _version(text: object) -> tuple[int, int]:
+    found = _VERSION.match(str(text or ""))
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+async def default_ttl(session: CqlSession, table: TableDefinition, timeout_s: float) -> int:
+    """A table's ``default_time_to_live`` in s; 0: none.
+
+    Raises:
+        Retriable: no node answers.
+    """
+    rows = await session.query(_DEFAULT_TTL, (table.keyspace, table.table), consistency="ONE", timeout_s=timeout_s)
+    return int(rows[0]["default_time_to_live"] or 0) if rows else 0

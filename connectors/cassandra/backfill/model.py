@@ -1,0 +1,111 @@
+"""What backfills are made of: requests, settings, chunks."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+import msgspec
+
+if TYPE_CHECKING:
+    from connectors.cql.mutations.definition import TableDefinition
+    from connectors.formats.partition_update import PartitionUpdate
+
+#: The id of the backfill that the connector makes by itself.
+INITIAL: Final = "initial"
+#: States of a request that stay; as they are saved.
+OVER: Final = frozenset({"completed", "cancelled", "failed"})
+
+Wish = Literal["running", "paused", "cancelled"]
+Mode = Literal["initial", "never", "always"]
+
+
+class SnapshotRequest(msgspec.Struct, kw_only=True):
+    """A backfill that somebody has asked for.
+
+    Attributes:
+        id: its name; never used twice.
+        tables: regular expressions for ``keyspace.table`` (of the captured tables).
+        priority: higher ones are read first; then in the order of ``created_ms``.
+        state: what is wanted of it.
+        origin: who asked.
+        created_ms: when, milliseconds since 1970.
+    """
+
+    id: str
+    tables: list[str]
+    priority: int = 0
+    state: Wish = "running"
+    origin: Literal["initial", "rest"] = "rest"
+    created_ms: int = 0
+
+
+class BackfillSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How tables are read.
+
+    Attributes:
+        prefix: ``topic.prefix``: the cluster's name in source partitions and events.
+        mode: whether the connector reads all captured tables by itself: ``initial``: once; ``always``: at every start of a
+            task; ``never``.
+        tables: regular expressions of the tables that this first backfill has.
+        consistency: of the queries. With the level of the writers it should make a quorum: what a backfill does not see and
+            the log does not have is missing.
+        chunk_rows: rows of a chunk at most (a page of a query); fewer where rows are large.
+        chunk_bytes: what a chunk should hold at most.
+        rows_per_s: the most rows read per second by this task; 0: no limit.
+        threads: queries in flight at most.
+        ahead_chunks: chunks kept at most that were read and not yet sent.
+        timeout_s: of one query.
+        settle_s: how long a write may be under way before every reader sees it; also covers clocks that differ. Counts only for
+            what has no readable time or name (elements of lists; before 5.0 of all collections).
+        retry_s: the longest pause between tries while the cluster does not answer.
+    """
+
+    prefix: str
+    mode: Mode = "initial"
+    tables: tuple[str, ...] = (".*",)
+    consistency: str = "QUORUM"
+    chunk_rows: int = 1_000
+    chunk_bytes: int = 2_000_000
+    rows_per_s: int = 0
+    threads: int = 2
+    ahead_chunks: int = 4
+    timeout_s: float = 30.0
+    settle_s: float = 2.0
+    retry_s: float = 10.0
+
+
+class End(NamedTuple):
+    """Where a chunk ends; the backfiller's own.
+
+    Attributes:
+        request: id of the request.
+        piece: number of the piece of the ring that it is of; no number is used twice.
+        after: tokens up to this one are read in full.
+        page: paging state to go on with behind ``after``; None: the piece is done.
+        rows: read.
+    """
+
+    request: str
+    piece: int
+    after: int
+    page: bytes | None
+    rows: int
+
+
+class Chunk(NamedTuple):
+    """Rows of one table, ready to be sent.
+
+    Attributes:
+        request: id of the request.
+        table: the definition that they were read by.
+        updates: a partition each, or a part of a large one; may be empty.
+        end: where it ends.
+        read_ms: when they were read, ms since 1970.
+        bad: rows that could not be decoded: what is wrong, with the table and the key as far as it is known.
+    """
+
+    request: str
+    table: TableDefinition
+    updates: list[PartitionUpdate]
+    end: End
+    read_ms: int
+    bad: tuple[str, ...] = ()

@@ -1,0 +1,450 @@
+"""Which piece of which table is read next, and what is saved of it: all the logic of backfills, without input or output.
+
+Tables are read in a request's order, requests by priority; pieces of a table in any order, the pages of a piece in theirs.
+"""
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from connectors.cassandra.backfill import state, views
+from connectors.cassandra.backfill.model import INITIAL, Chunk, End
+from connectors.cassandra.backfill.ranges import Span, cut, merged, share, width_after
+from connectors.cassandra.backfill.state import PullNote, TableNote
+from connectors.cassandra.model import CLUSTER, SHARD, SNAPSHOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from connectors.api import Position
+    from connectors.cassandra.backfill.model import BackfillSettings, SnapshotRequest
+    from connectors.cql.mutations.definition import TableDefinition
+    from connectors.formats.partition_update import PartitionUpdate
+
+#: A piece should have the rows of so many pages: each costs a query that may find nothing.
+_PAGES: Final = 4
+#: Pieces that a share is cut in, per query in flight, as long as nothing is known of the table.
+_FIRST_PIECES: Final = 16
+#: What empty pieces leave is saved so often.
+_SAVE_MS: Final = 1_000
+
+
+class Piece:
+    """A part of the ring that is being read; ``span`` is what is not done of it, ``read`` how far it was read."""
+
+    __slots__ = ("number", "outstanding", "read", "rows", "span", "width")
+
+    def __init__(self, number: int, span: Span) -> None:
+        self.number = number
+        self.span = span
+        self.width = span.upto - span.after
+        self.rows = 0
+        #: Chunks that were read and are not done.
+        self.outstanding = 0
+        #: None: read to its end.
+        self.read: Span | None = span
+
+
+class TablePull:
+    """One table of a request."""
+
+    def __init__(self, pull: Pull, note: TableNote, whole: Span) -> None:
+        self.pull = pull
+        self.note = note
+        self.whole = whole
+        #: Chunks and jobs of an older one are no longer wanted.
+        self.epoch = 0
+        self.pieces: dict[int, Piece] = {}
+        self.left: list[Span] = []
+        self.width = 0
+        self.reset()
+
+    @property
+    def open(self) -> bool:
+        """Whether it is not at its end."""
+        return self.note.stage in {"waiting", "running"}
+
+    def reset(self) -> None:
+        """Forget what is under way: it is read again."""
+        self.epoch += 1
+        self.left = merged([*self.left, *(each.span for each in self.pieces.values())]) if self.pieces else self.left
+        self.pieces = {}
+        if not self.left and self.open:
+            self.left = state.left_of(self.note, self.whole)
+
+    def save(self, now_ms: int) -> None:
+        """Bring the note up to date."""
+        left = merged([*self.left, *(each.span for each in self.pieces.values())])
+        self.note.left = None if left == [self.whole] else [(each.after, each.upto, each.page) for each in left]
+        self.note.percent = state.done_percent(left, self.whole)
+        self.note.saved_ms = now_ms
+
+
+class Pull:
+    """One request, as this task carries it out."""
+
+    def __init__(self, request: SnapshotRequest, note: PullNote) -> None:
+        self.request = request
+        self.note = note
+        self.tables: list[TablePull] = []
+        self.busy = False
+
+    @property
+    def running(self) -> bool:
+        """Whether it is to be worked at."""
+        return self.note.state in {"waiting", "running"}
+
+
+class Job(NamedTuple):
+    """What to ask the cluster: the tables of a request, or the rows of a piece."""
+
+    pull: Pull
+    table: TablePull | None = None
+    piece: Piece | None = None
+    epoch: int = 0
+
+
+class Pulls:
+    """All backfills of a task. Not thread-safe; nothing blocks.
+
+    Args:
+        settings: how tables are read.
+        shard: index and number of the task among those that share the work.
+        saved: all saved offsets of the connector.
+        clock: seconds since 1970.
+    """
+
+    def __init__(self, settings: BackfillSettings, shard: tuple[int, int], saved: Iterable[tuple[Position, Position]],
+                 clock: Callable[[], float] = time.time) -> None:
+        self._settings = settings
+        self._shard = shard
+        self._whole = share(*shard)
+        self._clock = clock
+        self._saved: dict[str, dict[str, Position]] = {}
+        for partition, offset in saved:
+            request, part = partition.get(SNAPSHOT), partition.get(SHARD)
+            if settings.mode == "always" and request == INITIAL:
+                continue
+            if partition.get(CLUSTER) == settings.prefix and isinstance(request, str) and isinstance(part, str):
+                self._saved.setdefault(request, {})[part] = offset
+        self._pulls: dict[str, Pull] = {}
+        self._order: list[Pull] = []
+        self._dirty: set[str] = set()
+        #: Of these nothing but what empty pieces leave is new.
+        self._stale_since: dict[str, int] = {}
+        self._number = 0
+        #: Tokens of the ring in order.
+        self.bounds: Sequence[int] = ()
+
+    # Requests.
+
+    def set_requests(self, requests: Sequence[SnapshotRequest]) -> None:
+        """The complete list."""
+        wanted = {request.id: request for request in requests}
+        for name in [name for name in self._pulls if name not in wanted]:
+            self._stop(self._pulls.pop(name))
+            self._dirty.discard(name)
+            self._stale_since.pop(name, None)
+        for name, request in wanted.items():
+            pull = self._pulls.get(name)
+            if pull is None:
+                pull = self._pulls[name] = self._recall(request)
+            pull.request = request
+            note = pull.note
+            if note.state in state.FINAL:
+                continue
+            if request.state == "cancelled":
+                self._stop(pull)
+                note.state, note.finished_ms = "cancelled", self._now()
+                self._dirty.add(name)
+            elif request.state == "paused":
+                if note.state != "paused":
+                    self._stop(pull)
+                    note.state = "paused"
+                    self._dirty.add(name)
+            elif note.state == "paused":
+                note.state = "running" if note.resolved else "waiting"
+                self._dirty.add(name)
+        self._order = sorted(self._pulls.values(), key=lambda pull: (-pull.request.priority, pull.request.created_ms))
+
+    def _recall(self, request: SnapshotRequest) -> Pull:
+        parts = self._saved.get(request.id, {})
+        own = parts.get(f"{self._shard[0]}/{self._shard[1]}")
+        note = state.note_of(own) if own is not None else None
+        if own is not None and note is None and own.get("state") in ("completed", "cancelled", "failed"):
+            note = PullNote(state="done" if own["state"] == "completed" else own["state"])
+        if (note is None or note.state not in state.FINAL) and state.over(parts):
+            # Done by another number of tasks.
+            note = PullNote(state="done", finished_ms=self._now())
+        pull = Pull(request, note or PullNote())
+        if pull.note.resolved:
+            pull.tables = [TablePull(pull, each, self._whole) for each in pull.note.tables]
+        return pull
+
+    def suspend(self) -> None:
+        """Nobody reads any more: what is under way is to be read again."""
+        for pull in self._pulls.values():
+            pull.busy = False
+            self._stop(pull)
+
+    def _stop(self, pull: Pull) -> None:
+        for table in pull.tables:
+            table.reset()
+
+    # Work for the readers.
+
+    def next_job(self) -> Job | None:
+        """What to ask the cluster next; None: nothing for now."""
+        for pull in self._order:
+            if not pull.running:
+                continue
+            if not pull.note.resolved:
+                if not pull.busy:
+                    pull.busy = True
+                    return Job(pull)
+                continue
+            for table in pull.tables:
+                if table.open and table.left:
+                    return self._piece_of(pull, table)
+        return None
+
+    def _piece_of(self, pull: Pull, table: TablePull) -> Job:
+        if not table.note.started_ms:
+            table.note.started_ms = self._now()
+        table.note.stage = "running"
+        whole = self._whole.upto - self._whole.after
+        table.width = table.width or whole // (_FIRST_PIECES * self._settings.threads)
+        span, rest = cut(table.left[0], table.width, self.bounds)
+        table.left[:1] = [] if rest is None else [rest]
+        self._number += 1
+        piece = table.pieces[self._number] = Piece(self._number, span)
+        return Job(pull, table, piece, table.epoch)
+
+    def stale(self, job: Job) -> bool:
+        """Whether the job's answer is no longer wanted."""
+        if self._pulls.get(job.pull.request.id) is not job.pull or not job.pull.running:
+            return True
+        return job.table is not None and (job.table.epoch != job.epoch or not job.table.open)
+
+    def wanted(self, end: End) -> bool:
+        """Whether a chunk that was read may still be sent."""
+        found = self._find(end)
+        return found is not None and found[0].pull.running
+
+    def resolved(self, job: Job, found: Sequence[TableDefinition]) -> None:
+        """The request's tables."""
+        pull = job.pull
+        pull.busy = False
+        if self.stale(job) or pull.note.resolved:
+            return
+        note = pull.note
+        note.resolved = True
+        note.state = "running"
+        note.started_ms = note.started_ms or self._now()
+        others = [(share(*_numbers(part)), other) for part, offset in self._saved.get(pull.request.id, {}).items()
+                  if (other := state.note_of(offset)) is not None]
+        for each in found:
+            table = TableNote(keyspace=each.keyspace, table=each.table, table_id=each.table_id)
+            if each.has_counters:
+                table.stage, table.error = "failed", f"{each} has counters, whose changes can't be merged"
+            left = state.inherited(self._whole, [(whole, one) for whole, other in others for one in other.tables
+                                                 if one.table_id == each.table_id])
+            if left != [self._whole]:
+                table.left = [(one.after, one.upto, one.page) for one in left]
+                table.percent = state.done_percent(left, self._whole)
+            note.tables.append(table)
+            pull.tables.append(TablePull(pull, table, self._whole))
+        self._dirty.add(pull.request.id)
+        for one in pull.tables:
+            self._close_if_done(one)
+        self._finish(pull)
+
+    def page(self, job: Job, table: TableDefinition, updates: list[PartitionUpdate], *, rows: int, last_token: int | None,
+             paging: bytes | None, bad: tuple[str, ...] = ()) -> Chunk | None:
+        """The next page of a piece was read.
+
+        Args:
+            job: of the piece.
+            table: the definition by which it was read.
+            updates: what is to be sent.
+            rows: read.
+            last_token: of the last row; None: there was none.
+            paging: to go on with; None: it was the last page.
+            bad: rows that could not be decoded.
+
+        Returns:
+            The chunk, to be sent and then ``done``; None: there is nothing to send, or it is no longer wanted.
+        """
+        pull_table, piece = job.table, job.piece
+        if pull_table is None or piece is None or piece.read is None or self.stale(job):
+            return None
+        upto = piece.span.upto
+        # The last row's partition may have more rows, which the paging state leads to.
+        after = piece.read.after if last_token is None else max(piece.read.after, last_token - 1)
+        piece.read = None if paging is None else Span(after, upto, paging.hex())
+        piece.rows += rows
+        if paging is None:
+            whole = self._whole.upto - self._whole.after
+            pull_table.width = width_after(piece.width, piece.rows, self._settings.chunk_rows * _PAGES, whole)
+        end = End(pull_table.pull.request.id, piece.number, after, paging, rows)
+        if not updates and not bad and not piece.outstanding:
+            self._advance(pull_table, piece, end)
+            self._stale_since.setdefault(end.request, self._now())
+            return None
+        piece.outstanding += 1
+        return Chunk(end.request, table, updates, end, self._now(), bad)
+
+    def lost(self, job: Job) -> bool:
+        """The paging state of a piece is of no use (any more): it is read on from the start of the partition under way.
+
+        Returns:
+            False: there was none.
+        """
+        piece = job.piece
+        if piece is None or piece.read is None or not piece.read.page:
+            return False
+        piece.read = Span(piece.read.after, piece.read.upto)
+        return True
+
+    def narrow(self, job: Job) -> None:
+        """A query of a piece was too much for the cluster: read only the first half of what is left of it now."""
+        table, piece = job.table, job.piece
+        if table is None or piece is None or piece.read is None or self.stale(job):
+            return
+        after, upto, _ = piece.read
+        middle = after + (upto - after) // 2
+        table.width = max(1, min(table.width, middle - after))
+        if middle > after:
+            piece.read = Span(after, middle)
+            piece.span = Span(piece.span.after, middle, piece.span.page)
+            piece.width = middle - after
+            table.left = merged([Span(middle, upto), *table.left])
+
+    def tell(self, job: Job, error: str) -> None:
+        """What is being tried again; empty: nothing any more."""
+        if job.table is not None and job.table.note.error != error and not self.stale(job):
+            job.table.note.error = error
+            self._dirty.add(job.pull.request.id)
+
+    def failed(self, job: Job, error: str) -> None:
+        """The table, or the whole request, is given up."""
+        if self.stale(job):
+            job.pull.busy = False
+            return
+        if job.table is None:
+            job.pull.busy = False
+            job.pull.note.state, job.pull.note.error = "failed", error
+            job.pull.note.finished_ms = self._now()
+            self._dirty.add(job.pull.request.id)
+            return
+        self._close(job.table, "failed", error)
+
+    def vanished(self, job: Job) -> None:
+        """The table was dropped."""
+        if job.table is not None and not self.stale(job):
+            self._close(job.table, "vanished", "")
+
+    def renewed(self, job: Job, table_id: str) -> None:
+        """The table was dropped and made anew: it is read from the beginning."""
+        table = job.table
+        if table is not None and not self.stale(job):
+            table.pieces.clear()
+            table.left = [self._whole]
+            table.reset()
+            table.note.table_id, table.note.rows, table.note.left = table_id, 0, None
+            self._dirty.add(job.pull.request.id)
+
+    # What is sent.
+
+    def done(self, chunk: Chunk) -> list[tuple[Position, Position]]:
+        """The chunk's records are on their way: what is to be saved with the last of them."""
+        found = self._find(chunk.end)
+        if found is not None:
+            table, piece = found
+            piece.outstanding -= 1
+            table.note.rows += chunk.end.rows
+            table.note.bad += len(chunk.bad)
+            self._advance(table, piece, chunk.end)
+            self._dirty.add(chunk.request)
+        return self.changes()
+
+    def changes(self) -> list[tuple[Position, Position]]:
+        """What else is to be saved."""
+        now = self._now()
+        self._dirty |= {name for name, since in self._stale_since.items() if now - since >= _SAVE_MS}
+        names, self._dirty = [name for name in self._dirty if name in self._pulls], set()
+        for name in names:
+            self._stale_since.pop(name, None)
+        return [self._offset(self._pulls[name]) for name in names]
+
+    def notes(self) -> list[tuple[str, PullNote]]:
+        """All requests as they stand."""
+        for pull in self._order:
+            self._update(pull)
+        return [(pull.request.id, pull.note) for pull in self._order]
+
+    # Parts.
+
+    def _offset(self, pull: Pull) -> tuple[Position, Position]:
+        self._update(pull)
+        pull.note.saved_ms = self._now()
+        name = pull.request.id
+        offset: Position = {"state": state.state_of(pull.note), "progress": state.text(pull.note)}
+        self._saved.setdefault(name, {})[f"{self._shard[0]}/{self._shard[1]}"] = offset
+        return views.partition(self._settings.prefix, name, self._shard), offset
+
+    def _update(self, pull: Pull) -> None:
+        now = self._now()
+        for table in pull.tables:
+            if table.open:
+                table.save(now)
+
+    def _find(self, end: End) -> tuple[TablePull, Piece] | None:
+        pull = self._pulls.get(end.request)
+        for table in pull.tables if pull is not None else ():
+            if table.open and end.piece in table.pieces:
+                return table, table.pieces[end.piece]
+        return None
+
+    def _advance(self, table: TablePull, piece: Piece, end: End) -> None:
+        if end.page is not None:
+            piece.span = Span(end.after, piece.span.upto, end.page.hex())
+            return
+        if piece.read is None and not piece.outstanding:
+            del table.pieces[piece.number]
+            self._close_if_done(table)
+            self._finish(table.pull)
+
+    def _close_if_done(self, table: TablePull) -> None:
+        if table.open and not table.left and not table.pieces:
+            self._close(table, "done", "")
+
+    def _close(self, table: TablePull, stage: state.TableStage, error: str) -> None:
+        note, now = table.note, self._now()
+        note.stage, note.error, note.finished_ms, note.saved_ms = stage, error, now, now
+        note.started_ms = note.started_ms or now
+        note.left = None
+        if stage == "done":
+            note.percent = 100.0
+        table.left = []
+        table.pieces = {}
+        table.epoch += 1
+        self._dirty.add(table.pull.request.id)
+        self._finish(table.pull)
+
+    def _finish(self, pull: Pull) -> None:
+        note = pull.note
+        if pull.running and note.resolved and not any(table.open for table in pull.tables):
+            failed = [table for table in note.tables if table.stage == "failed"]
+            note.state = "failed" if failed and len(failed) == len(note.tables) else "done"
+            note.error = failed[0].error if note.state == "failed" else ""
+            note.finished_ms = self._now()
+            self._dirty.add(pull.request.id)
+
+    def _now(self) -> int:
+        return int(self._clock() * 1000)
+
+
+def _numbers(shard: str) -> tuple[int, int]:
+    index, _, count = shard.partition("/")
+    return int(index), int(count)

@@ -1,0 +1,377 @@
+"""Definitions of all tables by the server's ids: read from ``system_schema``, kept for ever, read anew when it changes.
+
+A log names tables by id only and columns without types, and it has the mutations of all tables, captured or not. So every
+table's definition is kept, those of materialized views and of the server's own tables too, and none is ever forgotten: one that
+was dropped may still be in segments that were not read.
+
+``system_schema`` is local to each node, and while a change spreads two questions may be answered by nodes that differ. What can
+only be an older state than what is known (a column that is gone without a trace, a type that lost fields) is not taken until
+the nodes agree.
+"""
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from connectors.cassandra import metrics as names
+from connectors.cassandra.config_rules import split_regexes
+from connectors.cql.mutations.definition import Column, DroppedColumn, Kind, TableDefinition, make
+from connectors.cql.types import UnknownType, has_newer_fields, parse, udt_resolver
+from connectors.errors import MillraceError, Retriable
+from connectors.java_regex import compile_java
+
+if TYPE_CHECKING:
+    import logging
+    import re
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from connectors.api import TaskMetrics
+    from connectors.cql.session import CqlSession
+    from connectors.cql.types import CqlType
+
+#: The server's own keyspaces; nothing of them is captured.
+SYSTEM: Final = frozenset({"system", "system_schema", "system_auth", "system_distributed", "system_traces", "system_views",
+                           "system_virtual_schema", "system_cluster_metadata", "dse_system", "dse_system_local",
+                           "dse_security", "dse_perf", "dse_leases", "solr_admin"})
+_LOCAL: Final = "ONE"
+_KEYSPACE: Final = "keyspace_name"
+_TABLE: Final = "table_name"
+
+Rows = list[dict[str, Any]]
+
+
+class TableFilter:
+    """Which tables are captured, of those with ``cdc = true``: Debezium's include and exclude lists.
+
+    Args:
+        include: regular expressions (Java's) for whole names ``keyspace.table`` in any case; empty: all.
+        exclude: the same for tables that are left out; counts only without ``include``.
+
+    Raises:
+        ConfigInvalid: an expression can't be used.
+    """
+
+    def __init__(self, include: str = "", exclude: str = "") -> None:
+        self._wanted = _compiled(include)
+        self._unwanted = () if self._wanted else _compiled(exclude)
+
+    def matches(self, keyspace: str, table: str) -> bool:
+        """Whether the lists let the table be captured."""
+        if keyspace in SYSTEM:
+            return False
+        name = f"{keyspace}.{table}"
+        if self._wanted:
+            return any(each.fullmatch(name) for each in self._wanted)
+        return not any(each.fullmatch(name) for each in self._unwanted)
+
+
+def _compiled(text: str) -> tuple[re.Pattern[str], ...]:
+    return tuple(compile_java(f"(?i){item}") for item in split_regexes(text))
+
+
+class Catalog:
+    """The tables of a cluster. Looking up costs nothing and does not block; reading is done by ``refresh``.
+
+    Args:
+        filter_: which tables are captured.
+        log: the task's; None: nothing is logged.
+        metrics: counts looks and changes.
+        session: asks the cluster, and is not released here; None: it is set (``session``) before the first ``refresh``.
+    """
+
+    def __init__(self, filter_: TableFilter, log: logging.LoggerAdapter[logging.Logger] | logging.Logger | None,
+                 metrics: TaskMetrics | None = None, session: CqlSession | None = None) -> None:
+        self.session = session
+        self._filter = filter_
+        self._log = log
+        self._metrics = metrics
+        self._tables: dict[bytes, TableDefinition] = {}
+        #: Ids that the cluster has now, as far as was read.
+        self._live: frozenset[bytes] = frozenset()
+        #: Ids of tables that had cdc at some time: what the log has of them from then is still to be delivered.
+        self._with_cdc: set[bytes] = set()
+        self._captured: dict[str, bool] = {}
+        self._rows: dict[str, _Keyspace] = {}
+        #: Versions of the schema at the last reading, and at the last one that left nothing open.
+        self._last: tuple[str, ...] = ()
+        self._seen: tuple[str, ...] = ()
+        self._told: set[tuple[str, str]] = set()
+        self._lock = asyncio.Lock()
+        self._asked = 0
+        self._served = 0
+        self._changed: set[str] = set()
+
+    # Looking up.
+
+    def by_id(self, table_id: bytes) -> TableDefinition | None:
+        """The definition of a table, captured or not, by its 16 bytes; None: it is not known."""
+        return self._tables.get(table_id)
+
+    def captured(self, table: TableDefinition) -> bool:
+        """Whether the table's changes are delivered: it has cdc (or had, since this was made), no counters, and is chosen."""
+        known = self._captured.get(table.table_id)
+        if known is None:
+            chosen = self._filter.matches(table.keyspace, table.table) and not table.has_counters
+            known = self._captured[table.table_id] = chosen and (table.cdc or id_bytes(table.table_id) in self._with_cdc)
+        return known
+
+    def known(self) -> list[TableDefinition]:
+        """All that are known, those of dropped tables too."""
+        return list(self._tables.values())
+
+    def tables(self, patterns: Sequence[str] = ()) -> list[TableDefinition]:
+        """The captured tables that are there now, by name; with ``patterns`` only those that one of them matches.
+
+        Raises:
+            ConfigInvalid: a pattern is no regular expression.
+        """
+        wanted = [compile_java(f"(?i){each}") for each in patterns]
+        found = [table for key, table in self._tables.items() if key in self._live and table.cdc and self.captured(table)]
+        return sorted((table for table in found if not wanted or any(each.fullmatch(str(table)) for each in wanted)), key=str)
+
+    def refused(self) -> list[TableDefinition]:
+        """The tables with cdc that are chosen and can't be captured: counters."""
+        return [table for key, table in self._tables.items() if key in self._live and table.cdc and table.has_counters
+                and self._filter.matches(table.keyspace, table.table)]
+
+    def remember(self, saved: Iterable[TableDefinition]) -> None:
+        """Take definitions that were saved before; what ``refresh`` has read counts more."""
+        for table in saved:
+            key = id_bytes(table.table_id)
+            if table.cdc:
+                self._with_cdc.add(key)
+            self._tables.setdefault(key, table)
+        self._captured.clear()
+
+    # Reading.
+
+    async def refresh(self) -> set[str]:
+        """Read all definitions. A call that begins while another one waits for its turn shares its answer.
+
+        Returns:
+            Ids (text) of tables whose definition is new or another one since the refresh before.
+
+        Raises:
+            Retriable: nodes are away, busy or too slow; what was known stays.
+            Fatal: the cluster refuses to tell.
+        """
+        self._asked += 1
+        mine = self._asked
+        async with self._lock:
+            if self._served >= mine:
+                return set(self._changed)
+            asked = self._asked
+            try:
+                self._changed = await self._read()
+            except MillraceError:
+                self._count(names.SCHEMA_ERRORS)
+                raise
+            self._served = asked
+            return set(self._changed)
+
+    async def moved(self) -> bool:
+        """Whether the schema is another one than at the last ``refresh``: two small queries.
+
+        Raises:
+            Retriable: nodes are away, busy or too slow.
+            Fatal: the cluster refuses to tell.
+        """
+        return await self._versions() != self._seen
+
+    def _connected(self) -> CqlSession:
+        if self.session is None:
+            raise Retriable("Definitions of tables can't be read: there is no session with the cluster yet")
+        return self.session
+
+    async def _versions(self) -> tuple[str, ...]:
+        """Versions of the schema that nodes have; the same ones whichever node answers, once they agree."""
+        session = self._connected()
+        rows = await session.query("SELECT schema_version FROM system.local", consistency=_LOCAL)
+        rows += await session.query("SELECT schema_version FROM system.peers", consistency=_LOCAL)
+        return tuple(sorted(str(row["schema_version"]) for row in rows if row["schema_version"] is not None))
+
+    async def _read(self) -> set[str]:
+        before = await self._versions()
+        rows = await _load(self._connected())
+        agreed = len(set(before)) == 1 and await self._versions() == before
+        # Nodes that can't agree for long (one is down) are taken at their word the second time.
+        certain = agreed or before == self._last
+        changed, complete = self._take(rows, certain=certain)
+        self._last = before
+        self._seen = before if complete or certain else ()
+        self._count(names.SCHEMA_REFRESHES)
+        self._count(names.SCHEMA_CHANGES, len(changed))
+        if self._metrics is not None:
+            self._metrics.set(names.TABLES, len(self.tables()))
+            self._metrics.set(names.REFUSED_TABLES, len(self.refused()))
+        return changed
+
+    def _take(self, rows: dict[str, _Keyspace], *, certain: bool) -> tuple[set[str], bool]:
+        """Ids that are new or changed, and whether all that was read could be taken."""
+        changed: set[str] = set()
+        all_taken = True
+        live: set[bytes] = set()
+        for keyspace, found in rows.items():
+            live.update(id_bytes(str(row["id"])) for row in found.tables.values())
+            if self._rows.get(keyspace) == found:
+                continue
+            complete = True
+            for name in found.tables:
+                table = self._definition(keyspace, name, found)
+                if table is None or not self._better(table, certain=certain):
+                    complete = False
+                    continue
+                key = id_bytes(table.table_id)
+                if table.cdc:
+                    self._with_cdc.add(key)
+                before = self._tables.get(key)
+                if before != table:
+                    self._note(before, table)
+                    self._tables[key] = table
+                    changed.add(table.table_id)
+            if complete:
+                self._rows[keyspace] = found
+            else:
+                all_taken = False
+                self._rows.pop(keyspace, None)
+        for gone in [keyspace for keyspace in self._rows if keyspace not in rows]:
+            del self._rows[gone]
+        self._live = frozenset(live)
+        self._captured.clear()
+        return changed, all_taken
+
+    def _definition(self, keyspace: str, name: str, rows: _Keyspace) -> TableDefinition | None:
+        """None: it can't be told (now)."""
+        try:
+            return definition(keyspace, name, rows.tables[name], rows.columns.get(name, ()), rows.dropped.get(name, ()),
+                              rows.resolver)
+        except UnknownType as error:
+            # A mixture of two states, or a type that is new to us.
+            if (keyspace, name) not in self._told:
+                self._told.add((keyspace, name))
+                self._warn("The definition of %s.%s can't be read: %s", keyspace, name, error)
+            return None
+
+    def _better(self, table: TableDefinition, *, certain: bool) -> bool:
+        if not table.key:
+            return False  # its columns have not spread yet, or are gone already
+        before = self._tables.get(id_bytes(table.table_id))
+        return certain or before is None or not is_older(table, before)
+
+    def _note(self, before: TableDefinition | None, after: TableDefinition) -> None:
+        if not self._filter.matches(after.keyspace, after.table):
+            return
+        if before is not None and before.cdc and not after.cdc:
+            self._warn("cdc of %s was turned off: what the log has of it is still delivered until the task starts anew",
+                       after)
+        if after.cdc and after.has_counters and (before is None or not before.cdc):
+            self._warn("%s has cdc = true and counters: changes of counters can't be merged, so they are not delivered; "
+                       "ALTER TABLE %s WITH cdc = false saves their room in cdc_raw", after, after)
+
+    def _warn(self, text: str, *values: object) -> None:
+        if self._log is not None:
+            self._log.warning(text, *values)
+
+    def _count(self, name: str, number: int = 1) -> None:
+        if self._metrics is not None and number:
+            self._metrics.add(name, number)
+
+
+class _Keyspace:
+    """Rows of a keyspace, compared by content."""
+
+    def __init__(self) -> None:
+        self.tables: dict[str, dict[str, Any]] = {}
+        self.columns: dict[str, Rows] = {}
+        self.dropped: dict[str, Rows] = {}
+        self.types: dict[str, tuple[list[str], list[str]]] = {}
+        self._resolver: tuple[str, Callable[[str], CqlType | None]] | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Keyspace) and (self.tables, self.columns, self.dropped, self.types) == (
+            other.tables, other.columns, other.dropped, other.types)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def resolver(self, keyspace: str) -> Callable[[str], CqlType | None]:
+        """Finds the keyspace's UDTs; made once."""
+        if self._resolver is None or self._resolver[0] != keyspace:
+            self._resolver = keyspace, udt_resolver(keyspace, self.types)
+        return self._resolver[1]
+
+
+async def _load(session: CqlSession) -> dict[str, _Keyspace]:
+    """All of ``system_schema`` that matters, by keyspace."""
+    found: dict[str, _Keyspace] = {}
+
+    async def ask(text: str) -> Rows:
+        return await session.query(text, consistency=_LOCAL)
+
+    for row in await ask("SELECT keyspace_name, table_name, id, cdc FROM system_schema.tables"):
+        found.setdefault(row[_KEYSPACE], _Keyspace()).tables[row[_TABLE]] = row
+    # A view's rows are mutations of their own in the log. Views are never captured.
+    for row in await ask("SELECT keyspace_name, view_name, id FROM system_schema.views"):
+        found.setdefault(row[_KEYSPACE], _Keyspace()).tables[row["view_name"]] = {**row, "cdc": False}
+    for row in await ask("SELECT keyspace_name, table_name, column_name, kind, position, clustering_order, type "
+                         "FROM system_schema.columns"):
+        found.setdefault(row[_KEYSPACE], _Keyspace()).columns.setdefault(row[_TABLE], []).append(row)
+    # Some of the server's own tables have times of dropping that no date can hold.
+    for row in await ask('SELECT keyspace_name, table_name, column_name, kind, type, '
+                         'blobAsBigint(timestampAsBlob(dropped_time)) AS "dropped_ms" FROM system_schema.dropped_columns'):
+        found.setdefault(row[_KEYSPACE], _Keyspace()).dropped.setdefault(row[_TABLE], []).append(row)
+    for row in await ask("SELECT keyspace_name, type_name, field_names, field_types FROM system_schema.types"):
+        found.setdefault(row[_KEYSPACE], _Keyspace()).types[row["type_name"]] = (row["field_names"], row["field_types"])
+    return found
+
+
+def id_bytes(table_id: str) -> bytes:
+    """A table's id as the log has it: 16 bytes."""
+    return bytes.fromhex(table_id.replace("-", ""))
+
+
+def definition(keyspace: str, name: str, table: Mapping[str, Any], columns: Iterable[Mapping[str, Any]],
+               dropped: Iterable[Mapping[str, Any]], resolver: Callable[[str], Callable[[str], CqlType | None]],
+               ) -> TableDefinition:
+    """A table's definition from rows of ``system_schema``. Pure.
+
+    Raises:
+        UnknownType: a type is not understood, or a UDT is not there.
+    """
+    resolve = resolver(keyspace)
+
+    def kind_of(text: str) -> CqlType:
+        return parse(text, resolve, keyspace=keyspace)
+
+    present = [Column(row["column_name"], kind_of(row["type"]), kind := cast("Kind", row["kind"]),
+                      int(row["position"]) if kind in ("partition_key", "clustering") else -1,
+                      str(row["clustering_order"] or "").lower() == "desc") for row in columns]
+    gone = []
+    for row in dropped:
+        try:
+            kind = cast("Kind", row["kind"] or "regular")
+            gone.append(DroppedColumn(row["column_name"], kind_of(row["type"]), kind, int(row["dropped_ms"]) * 1000))
+        except UnknownType:
+            again = next((column for column in present if column.name == row["column_name"]), None)
+            if again is None:
+                raise
+            # It is there again, which is possible with the same type only.
+            gone.append(DroppedColumn(again.name, again.type, again.kind, int(row["dropped_ms"]) * 1000))
+    return make(keyspace, name, str(table["id"]), present, dropped=gone, cdc=bool(table["cdc"]))
+
+
+def is_older(table: TableDefinition, known: TableDefinition) -> bool:
+    """Whether ``table`` can only be an earlier state of the same table than ``known``. Pure.
+
+    Columns that go leave a note among the dropped ones, such notes stay, and types only get more fields.
+    """
+    present = {column.name: column for column in table.columns}
+    notes = {column.name: column.dropped_us for column in table.dropped}
+    for column in known.columns:
+        if column.kind not in ("static", "regular"):
+            continue  # columns of the key can be renamed
+        now = present.get(column.name)
+        if now is None and column.name not in notes:
+            return True
+        if now is not None and has_newer_fields(now.type, column.type):
+            return True
+    return any(notes.get(column.name, -1) < column.dropped_us for column in known.dropped)

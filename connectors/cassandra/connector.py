@@ -1,0 +1,155 @@
+"""The Cassandra connector: checks its configuration, gives every node's log a task, and answers for them."""
+from __future__ import annotations
+
+import asyncio
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.api import SourceConnector
+from connectors.cassandra import config_keys as keys
+from connectors.cassandra import lag, saved
+from connectors.cassandra.backfill import views
+from connectors.cassandra.checks import check_cluster, check_directories
+from connectors.cassandra.config import CONFIG, nodes, problems, task_count, warnings
+from connectors.cassandra.config_rules import shard_of, shard_text
+from connectors.cassandra.metrics import METRICS
+from connectors.cassandra.model import CLUSTER, NODE, SHARD, SNAPSHOT, TABLE_ID, LogPosition
+from connectors.cassandra.task import CassandraTask
+from connectors.cql.mutations import definition
+from connectors.errors import ConfigInvalid, MillraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from connectors.api import Instruction, Position
+    from connectors.options import Config, ConfigProblem
+
+#: Tasks beyond the nodes' ones only read shares of backfills; more of them would only load the cluster.
+MOST_TASKS: Final = 64
+
+
+class CassandraConnector(SourceConnector):
+    """Reads the commit logs of Cassandra nodes from their ``cdc_raw`` directories, and the contents of tables beside them."""
+
+    version = version("millrace")
+    config_def = CONFIG
+    task_class = CassandraTask
+    aliases = ("io.debezium.connector.cassandra.Cassandra4Connector", "io.debezium.connector.cassandra.Cassandra5Connector",
+               "connectors.cassandra.CassandraConnector")
+    metrics = METRICS
+
+    async def start(self) -> None:
+        """Check what options say against each other.
+
+        Raises:
+            ConfigInvalid: they can't be used together.
+        """
+        config = self.context.config
+        found = problems(config)
+        if found:
+            raise ConfigInvalid("\n".join(problem.message for problem in found))
+        for warning in warnings(config):
+            self.context.log.warning("%s", warning.message)
+
+    async def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
+        """A task per node, on a worker that sees its directory; tasks beyond those read shares of backfills, anywhere.
+
+        Raises:
+            ConfigInvalid: ``tasks.max`` is less than the number of directories.
+        """
+        known = nodes(self.context.config)
+        count = task_count(self.context.config, max_tasks, MOST_TASKS)
+        configs = []
+        for index in range(count):
+            own = {keys.TASK_SHARD: shard_text(index, count)}
+            if index < len(known):
+                own[keys.TASK_NODE] = known[index].name
+                if known[index].placed:
+                    own[keys.WORKER_NODE] = known[index].name
+            configs.append(own)
+        return configs
+
+    @classmethod
+    async def validate(cls, config: Config) -> list[ConfigProblem]:
+        """Options against each other, then the directories that are visible here, then the cluster.
+
+        What has no effect or only a risk is a warning.
+        """
+        found = problems(config)
+        if not found:
+            found = [*await asyncio.to_thread(check_directories, config), *await check_cluster(config)]
+        return [*found, *warnings(config)]
+
+    @classmethod
+    def exactly_once_support(cls, config: Config) -> bool:
+        """True: positions are exact to the record, and what is before a sync marker does not change."""
+        del config
+        return True
+
+    @classmethod
+    async def alter_offsets(cls, config: Config, offsets: Sequence[tuple[Position, Position | None]]) -> bool:
+        """Check positions of logs, definitions of tables, and shares of backfills.
+
+        Raises:
+            ConfigInvalid: one that can't be resumed from; the message says why.
+        """
+        names = {node.name for node in nodes(config)}
+        for partition, offset in offsets:
+            try:
+                _check(config[keys.PREFIX], names, partition, offset)
+            except MillraceError as error:
+                raise ConfigInvalid(f"The offset {offset} of partition {partition} can't be resumed from: {error}") from error
+        return True
+
+    # What REST asks.
+
+    @classmethod
+    def check_snapshot(cls, config: Config, request: Mapping[str, Any]) -> dict[str, Any]:
+        """See ``SourceConnector.check_snapshot``.
+
+        Raises:
+            ConfigInvalid: the request can't be carried out.
+        """
+        del config
+        return views.check_request(request)
+
+    @classmethod
+    def snapshots(cls, config: Config, instructions: Sequence[Instruction],
+                  offsets: Sequence[tuple[Position, Position]]) -> list[dict[str, Any]]:
+        """See ``SourceConnector.snapshots``."""
+        return views.snapshots(config[keys.PREFIX], instructions, offsets)
+
+    @classmethod
+    async def lag(cls, config: Config, offsets: Sequence[tuple[Position, Position]]) -> dict[str, Any]:
+        """See ``SourceConnector.lag``: asks the directories that are visible on this worker."""
+        return await lag.lag(config, offsets)
+
+    @classmethod
+    def tables(cls, config: Config, offsets: Sequence[tuple[Position, Position]]) -> list[dict[str, Any]]:
+        """See ``SourceConnector.tables``."""
+        return saved.tables(config[keys.PREFIX], offsets)
+
+
+def _check(prefix: str, names: set[str], partition: Position, offset: Position | None) -> None:
+    if partition.get(CLUSTER) != prefix:
+        raise ConfigInvalid(f'a partition of this connector has {{"{CLUSTER}": "{prefix}"}}, its topic.prefix')
+    members = set(partition) - {CLUSTER}
+    if members == {NODE}:
+        # What is saved for a node that has left may always be taken away.
+        if offset is not None:
+            if partition[NODE] not in names:
+                raise ConfigInvalid(f"{keys.DIRECTORIES} has no node {partition[NODE]}; it has {', '.join(sorted(names))}")
+            LogPosition.of(offset)
+    elif members == {NODE, TABLE_ID}:
+        if offset is not None:
+            text = offset.get(saved.DEFINITION)
+            table = definition.parse(text if isinstance(text, str) else "null")
+            if table.table_id != partition[TABLE_ID]:
+                raise ConfigInvalid(f"it is the definition of the table with the id {table.table_id}")
+    elif members == {SNAPSHOT, SHARD}:
+        shard_of(str(partition[SHARD]))
+        if offset is not None and not isinstance(offset.get("state"), str):
+            raise ConfigInvalid('what is saved of a backfill has a "state", such as "completed"')
+    else:
+        raise ConfigInvalid(f'a partition of this connector has, beside "{CLUSTER}", "{NODE}" (a log), "{NODE}" and '
+                            f'"{TABLE_ID}" (a definition), or "{SNAPSHOT}" and "{SHARD}" (a backfill)')

@@ -1,0 +1,254 @@
+"""``debezium``: an event per row, in the form of Debezium's Cassandra connector (see TYPES.md for what differs and why).
+
+The events of one partition update come in the order in which applying them one by one gives what merging them would: by write
+time, and at one time a deletion after the writes that it hides.
+"""
+from __future__ import annotations
+
+from collections import Counter
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.api import SourceRecord
+from connectors.cassandra.events.contract import CONNECTOR, topic_name
+from connectors.cassandra.events.debezium_cells import CellWriter, bounds
+from connectors.cassandra.events.envelope import RANGE_END, RANGE_START, VERSION, schemas_of
+from connectors.cassandra.model import FINISHED, INDEX, OFFSET, SEGMENT
+from connectors.cql.mutations.compiled import Decoder
+from connectors.errors import Fatal
+from connectors.formats.partition_update import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from connectors.api import Position
+    from connectors.cassandra.events.contract import EventSettings, Where
+    from connectors.cql.mutations.definition import Column, TableDefinition
+    from connectors.formats.partition_update import PartitionUpdate, RangeDeletion, Row
+
+#: Values of ``op``.
+INSERT: Final = "i"
+UPDATE: Final = "u"
+DELETE: Final = "d"
+RANGE: Final = "r"
+
+_NOWHERE: Final = Source(connector="", cluster="", keyspace="", table="")
+#: Functions for rows by the columns that they write; more shapes than this are made anew each time they change.
+_SHAPES: Final = 1000
+#: Later times (those of the year 2262) have more nanoseconds than 64 bits hold.
+_LAST_MICROS: Final = ((1 << 63) - 1) // 1000
+#: What Debezium writes for the position of a row that it has read from the table.
+_NO_POSITION: Final = -1
+_AFTER: Final = 1
+
+#: One event before it has its source block: (time that sorts it, whether it is a deletion, op, time in ``source``, key, after).
+_Event = tuple[int, bool, str, int, dict[str, Any], dict[str, Any]]
+
+
+class DebeziumEvents:
+    """See ``TableEvents``.
+
+    Attributes:
+        schemas: what the records look like.
+    """
+
+    def __init__(self, table: TableDefinition, version: int, settings: EventSettings) -> None:
+        """Compile it.
+
+        Raises:
+            Fatal: the table has counters.
+        """
+        counters = [each.name for each in table.columns if each.type.name == "counter"]
+        if counters:
+            raise Fatal(f"{table} has counters ({', '.join(counters)}), whose changes are sums and no values: take it out of "
+                        f"table.include.list, or switch its log off: ALTER TABLE {table} WITH cdc = false;")
+        self.table = table
+        self.topic = topic_name(settings.topic_prefix, table.keyspace, table.table)
+        self.skipped: Counter[str] = Counter()
+        self.full_decodes = 0
+        self.schemas = schemas_of(table, settings)
+        self._value_schema, self._key_schema = self.schemas.value, self.schemas.key
+        self._settings = settings
+        self._decoder = Decoder(table, version)
+        self._source = _source_maker(table, settings)
+        self._cells = CellWriter(table, settings, self.schemas, self.skipped)
+        self._excluded = frozenset(
+            each.name for each in (*table.static, *table.regular) if f"{table}.{each.name}" in settings.excluded)
+        self._rows: dict[tuple[str, ...], Callable[..., tuple[dict[str, Any], dict[str, Any]]]] = {}
+        self._file: tuple[int, str] = (-1, "")
+
+    def update(self, data: bytes, pos: int, end: int | None, where: Where, out: list[SourceRecord]) -> int:
+        """See ``TableEvents.update``."""
+        plain = self._decoder.plain(data, pos)
+        if plain is None:
+            update, found = self._decoder.full(data, pos, _NOWHERE)
+            self.full_decodes += 1
+            self._emit(self._events(update), where, out)
+            return found if end is None else end
+        key, _, rows, found = plain
+        if len(rows) != 1 or rows[0][0]:
+            newest = max([row[3] for row in rows], default=0)
+            events: list[_Event] = []
+            for is_static, clustering, inserted, write_time, _, expires, names, values in rows:
+                if is_static and not self._settings.extended:
+                    self.skipped["static"] += 1
+                    continue
+                make = self._rows.get(names) or self._make(names)
+                clustered = self._cells.no_clustering if is_static else clustering
+                events.append((write_time, False, INSERT if inserted else UPDATE, newest,
+                               *make(key, clustered, values, None if expires is None else expires * 1_000_000)))
+            self._emit(events, where, out)
+            return found
+        _, clustering, inserted, write_time, _, expires, names, values = rows[0]
+        make = self._rows.get(names) or self._make(names)
+        record_key, after = make(key, clustering, values, None if expires is None else expires * 1_000_000)
+        done, segment, position = where.done, where.segment, where.position
+        where.done = done + 1
+        file = self._file[1] if segment == self._file[0] else self._file_of(where)
+        out.append(SourceRecord(
+            where.partition,
+            {SEGMENT: segment, OFFSET: position, INDEX: 0, FINISHED: False} if where.last
+            else {SEGMENT: segment, OFFSET: where.before, INDEX: done + 1, FINISHED: False},
+            self.topic,
+            {"ts_ms": where.read_ms, "op": INSERT if inserted else UPDATE,
+             "source": self._source(write_time, file, position), "after": after},
+            self._value_schema, record_key, self._key_schema))
+        return found
+
+    def backfill(self, update: PartitionUpdate, partition: Position, offset: Position, out: list[SourceRecord]) -> None:
+        """See ``TableEvents.backfill``: each row with all columns, the static ones among them."""
+        read_ms = update.source.read_time or 0
+        static = () if update.static is None else update.static.cells
+        rows = [(row.clustering, (*static, *row.cells)) for row in update.rows]
+        if not rows and static:
+            rows = [(self._cells.no_clustering, static)]
+        source = self._source(read_ms * 1000, "", _NO_POSITION) | {"snapshot": "true"}
+        records = []
+        for clustering, cells in rows:
+            after = self._cells.nothing(update.key, clustering, None)
+            after |= self._cells.write(cells, (), whole=True)
+            for name in self._excluded:
+                del after[name]
+            records.append(SourceRecord(
+                partition, offset, self.topic, {"ts_ms": read_ms, "op": INSERT, "source": source, "after": after},
+                self._value_schema, self._cells.key(update.key, clustering), self._key_schema))
+        out += records
+
+    # -- events of what is not simple
+
+    def _events(self, update: PartitionUpdate) -> list[_Event]:
+        events: list[_Event] = []
+        cells, key = self._cells, update.key
+        if update.deletion is not None:
+            time = update.deletion.write_time
+            events.append((time, True, DELETE, time, cells.key(key, cells.no_clustering),
+                           cells.nothing(key, cells.no_clustering, time)))
+        if update.static is not None:
+            if self._settings.extended:
+                self._write(update, update.static, cells.no_clustering, events)
+            else:
+                self.skipped["static"] += 1
+        for row in update.rows:
+            if row.deletion is not None:
+                time = row.deletion.write_time
+                events.append((time, True, DELETE, time, cells.key(key, row.clustering),
+                               cells.nothing(key, row.clustering, time)))
+            self._write(update, row, row.clustering, events)
+        events += [self._range(key, each) for each in update.ranges]
+        if any(each[1] for each in events):
+            events.sort(key=itemgetter(0, 1))
+        return events
+
+    def _write(self, update: PartitionUpdate, row: Row, clustering: tuple[Any, ...], events: list[_Event]) -> None:
+        """The event of what a row was given, if it was given something."""
+        if row.liveness is None and not row.cells and not row.complex_deletions:
+            return
+        times = [each.stamp.write_time for each in row.cells] + [each.write_time for _, each in row.complex_deletions]
+        if row.liveness is not None:
+            times.append(row.liveness.write_time)
+        after = self._cells.keys(update.key, clustering) | self._cells.write(row.cells, row.complex_deletions, whole=False)
+        for name in self._excluded:
+            after.pop(name, None)
+        events.append((max(times), False, UPDATE if row.liveness is None else INSERT, update.write_time,
+                       self._cells.key(update.key, clustering), after))
+
+    def _range(self, key: tuple[Any, ...], deleted: RangeDeletion) -> _Event:
+        start, end = bounds(self.table, deleted)
+        time = deleted.deletion.write_time
+        after = self._cells.keys(key, ()) | {RANGE_START: start, RANGE_END: end}
+        return time, True, RANGE, time, self._cells.key(key, self._cells.no_clustering), after
+
+    # -- records
+
+    def _emit(self, events: Sequence[_Event], where: Where, out: list[SourceRecord]) -> None:
+        file = self._file_of(where)
+        made: list[tuple[dict[str, Any] | None, dict[str, Any]]] = []
+        for _, _, op, time, key, after in events:
+            made.append(({"ts_ms": where.read_ms, "op": op, "source": self._source(time, file, where.position),
+                          "after": after}, key))
+            if op == DELETE and self._settings.tombstones:
+                made.append((None, key))
+        done, final = where.done, where.done + len(made)
+        for index, (value, key) in enumerate(made, done + _AFTER):
+            out.append(SourceRecord(
+                where.partition, where.ended() if where.last and index == final else where.offset(index), self.topic, value,
+                None if value is None else self._value_schema, key, self._key_schema))
+        where.done = final
+
+    def _file_of(self, where: Where) -> str:
+        segment, name = self._file
+        if segment != where.segment:
+            name = f"CommitLog-{where.version}-{where.segment}.log"
+            self._file = (where.segment, name)
+        return name
+
+    def _make(self, names: tuple[str, ...]) -> Callable[..., tuple[dict[str, Any], dict[str, Any]]]:
+        """The function (partition key, clustering values, values of ``names``, expiry in µs) -> key and ``after``."""
+        if len(self._rows) >= _SHAPES:
+            self._rows.clear()
+        self._rows[names] = made = self._compiled(names)
+        return made
+
+    def _compiled(self, names: tuple[str, ...]) -> Callable[..., tuple[dict[str, Any], dict[str, Any]]]:
+        bound: dict[str, Any] = {}
+
+        def changed(column: Column, local: str) -> str:
+            change = self.schemas.types[column.name].change
+            if change is None:
+                return local
+            bound[f"change_{local}"] = change
+            return f"(None if {local} is None else change_{local}({local}))"
+
+        key = [(each, f"k{index}") for index, each in enumerate(self.table.key)]
+        key += [(each, f"c{index}") for index, each in enumerate(self.table.clustering)]
+        columns = {each.name: each for each in (*self.table.static, *self.table.regular)}
+        lines = [f"    ({''.join(f'k{index}, ' for index in range(len(self.table.key)))}) = key"]
+        if self.table.clustering:
+            lines.append(f"    ({''.join(f'c{index}, ' for index in range(len(self.table.clustering)))}) = clustering")
+        if names:
+            lines.append(f"    ({''.join(f'v{index}, ' for index in range(len(names)))}) = values")
+        lines += [f"    {local} = {text}" for each, local in key if (text := changed(each, local)) != local]
+        cells = [f"{each.name!r}: {{'value': {local}, 'deletion_ts': None, 'set': True}}" for each, local in key]
+        cells += [f"{name!r}: {{'value': {changed(columns[name], f'v{index}')}, "
+                  f"'deletion_ts': None if v{index} is None else expires, 'set': True}}"
+                  for index, name in enumerate(names) if name not in self._excluded]
+        text = ", ".join(f"{each.name!r}: {local}" for each, local in key)
+        source = "\n".join(["def made(key, clustering, values, expires):", *lines,
+                            f"    return {{{text}}}, {{{', '.join(cells)}}}"])
+        exec(compile(source, "<rows of Debezium's form>", "exec"), bound)  # noqa: S102 - own source
+        made: Callable[..., tuple[dict[str, Any], dict[str, Any]]] = bound["made"]
+        return made
+
+
+def _source_maker(table: TableDefinition, settings: EventSettings) -> Callable[[int, str, int], dict[str, Any]]:
+    """The function (time in µs, segment's file, position) -> the block ``source`` of a change of the table."""
+    name, cluster, keyspace, table_name = (
+        settings.topic_prefix, settings.cluster or settings.topic_prefix, table.keyspace, table.table)
+
+    def source(micros: int, file: str, position: int) -> dict[str, Any]:
+        return {"version": VERSION, "connector": CONNECTOR, "name": name, "ts_ms": micros // 1000, "snapshot": "false",
+                "db": "NULL", "sequence": None, "ts_us": micros,
+                "ts_ns": micros * 1000 if -_LAST_MICROS <= micros <= _LAST_MICROS else None, "cluster": cluster, "file": file,
+                "pos": position, "keyspace": keyspace, "table": table_name}
+
+    return source

@@ -1,0 +1,186 @@
+"""Cells of ``after`` in Debezium's form from those of partition updates, and the ends of deleted ranges."""
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.cassandra.events.debezium_types import class_text, field_types, map_has_entries
+from connectors.cql.java_text import header_text
+from connectors.cql.types import quote
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Iterable, Sequence
+
+    from connectors.cassandra.events.contract import EventSettings
+    from connectors.cassandra.events.debezium_types import Change
+    from connectors.cassandra.events.envelope import Schemas
+    from connectors.cql.mutations.definition import Column, TableDefinition
+    from connectors.cql.types import CqlType
+    from connectors.formats.partition_update import Cell, Deletion, RangeDeletion
+
+_MICROS: Final = 1_000_000
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+class CellWriter:
+    """Writes ``after``, by column, and keys of one table.
+
+    Attributes:
+        no_clustering: clustering values of what has none: the static row, a whole partition.
+    """
+
+    def __init__(self, table: TableDefinition, settings: EventSettings, schemas: Schemas, skipped: Counter[str]) -> None:
+        self.no_clustering: tuple[Any, ...] = (None,) * len(table.clustering)
+        self._extended = settings.extended
+        self._skipped = skipped
+        self._partition = [(each.name, schemas.types[each.name].change) for each in table.key]
+        self._clustering = [(each.name, schemas.types[each.name].change) for each in table.clustering]
+        columns = (*table.static, *table.regular)
+        self._columns = [each.name for each in columns]
+        self._regular = [each.name for each in table.regular]
+        self._simple = {each.name: schemas.types[each.name].change for each in columns if not each.type.is_multicell}
+        self._multicell = {each.name: _Multicell(each, settings) for each in columns if each.type.is_multicell}
+
+    def key(self, key: tuple[Any, ...], clustering: tuple[Any, ...]) -> dict[str, Any]:
+        """The record's key."""
+        return {name: value if change is None or value is None else change(value) for (name, change), value in zip(
+            (*self._partition, *self._clustering), (*key, *clustering), strict=True)}
+
+    def keys(self, key: tuple[Any, ...], clustering: tuple[Any, ...]) -> dict[str, Any]:
+        """The cells of the key columns; without clustering values those of the partition key."""
+        columns = (*self._partition, *self._clustering) if clustering else self._partition
+        return {name: _cell(value if change is None or value is None else change(value), None)
+                for (name, change), value in zip(columns, (*key, *clustering), strict=True)}
+
+    def nothing(self, key: tuple[Any, ...], clustering: tuple[Any, ...], deleted: int | None) -> dict[str, Any]:
+        """All cells of a row or a partition that is gone since ``deleted`` (µs): null but those of the key.
+
+        A deleted row leaves the static columns as they are; Debezium lists them with the others all the same.
+        """
+        after = self.keys(key, clustering)
+        if deleted is not None:
+            for (name, _), value in zip(self._clustering, clustering, strict=True):
+                if value is None:
+                    after[name] = _cell(None, deleted)
+        row_only = deleted is not None and self._extended and clustering != self.no_clustering
+        return after | {name: _cell(None, deleted) for name in (self._regular if row_only else self._columns)}
+
+    def write(self, cells: Iterable[Cell], overwritten: Sequence[tuple[str, Deletion]], *, whole: bool) -> dict[str, Any]:
+        """The cells of the columns that a row was given.
+
+        Args:
+            cells: of the row.
+            overwritten: its complex deletions.
+            whole: whether multicell columns have all of their elements among ``cells``.
+        """
+        after: dict[str, Any] = {}
+        elements: dict[str, list[Cell]] = {name: [] for name, _ in overwritten}
+        for cell in cells:
+            name = cell.column
+            if name in self._multicell:
+                elements.setdefault(name, []).append(cell)
+                continue
+            value, change, expires = cell.value, self._simple[name], cell.stamp.expires
+            after[name] = _cell(value if change is None or value is None else change(value),
+                                None if value is None or expires is None else expires * _MICROS)
+        if elements:
+            modes = {name: "overwrite" for name, _ in overwritten}
+            for name, found in elements.items():
+                after[name] = self._elements(name, found, "overwrite" if whole else modes.get(name, "modify"))
+        return after
+
+    def _elements(self, name: str, cells: list[Cell], mode: str) -> dict[str, Any]:
+        column = self._multicell[name]
+        added = [each for each in cells if each.value is not None]
+        removed = [column.named(each.path) for each in cells if each.value is None]
+        if not self._extended:
+            self._skipped["elements"] += bool(removed)
+            self._skipped["overwrite"] += mode == "overwrite"
+            return _cell(column.value(added), None)
+        expiries = {each.stamp.expires for each in added}
+        expires = expiries.pop() if len(expiries) == 1 else None
+        return {**_cell(column.value(added), None if expires is None else expires * _MICROS),
+                "mode": mode, "removed": removed or None}
+
+
+class _Multicell:
+    """How the elements of one column are written."""
+
+    def __init__(self, column: Column, settings: EventSettings) -> None:
+        from connectors.cassandra.events.debezium_types import debezium_type
+
+        kind = column.type
+        self._shape = kind.name
+        self._entries = kind.name == "map" and map_has_entries(kind, settings)
+        self._fields = {name: each.change for name, each in field_types(kind, settings).items()} if kind.name == "udt" else {}
+        # The structs' names do not matter here.
+        self._path: Change = debezium_type(kind.arguments[0], "x", settings).change if kind.name in {"set", "map"} else None
+        self._value: Change = None if kind.name == "udt" else debezium_type(kind.arguments[-1], "x", settings).change
+
+    def named(self, path: Any) -> Any:
+        """The name of an element."""
+        return path if self._path is None else self._path(path)
+
+    def value(self, cells: list[Cell]) -> Any:
+        """The value of the column that has these elements."""
+        if self._shape == "udt":
+            changes = self._fields
+            return {each.path: each.value if (change := changes[each.path]) is None else change(each.value)
+                    for each in cells} if cells else None
+        if self._shape == "set":
+            return [self.named(each.path) for each in cells]
+        change = self._value
+        values = [each.value if change is None else change(each.value) for each in cells]
+        if self._shape == "list":
+            return values
+        names = [self.named(each.path) for each in cells]
+        if self._entries:
+            return [{"key": name, "value": value} for name, value in zip(names, values, strict=True)]
+        return dict(zip(names, values, strict=True))
+
+
+def bounds(table: TableDefinition, deleted: RangeDeletion) -> tuple[dict[str, Any], dict[str, Any]]:
+    """``_range_start`` and ``_range_end`` of a deleted range; without values where the range is open."""
+    made = []
+    for bound, suffix in ((deleted.start, "START_BOUND"), (deleted.end, "END_BOUND")):
+        inclusive = bound.inclusive or not bound.prefix
+        values = [{"name": quote(column.name), "value": _text(column.type, value),
+                   "type": class_text(column.type, reversed_order=column.reversed)}
+                  for column, value in zip(table.clustering, bound.prefix, strict=False)]
+        made.append({"method": f"{'INCL' if inclusive else 'EXCL'}_{suffix}", "values": values})
+    return made[0], made[1]
+
+
+def _cell(value: Any, deleted: int | None) -> dict[str, Any]:
+    return {"value": value, "deletion_ts": deleted, "set": True}
+
+
+def _text(kind: CqlType, value: Any) -> str:
+    """A clustering value as Cassandra prints it."""
+    if value is None:
+        return ""
+    match kind.name:
+        case "blob" | "custom":
+            return str(value.hex())
+        case "date":
+            return _day(value)
+        case "timestamp":
+            return f"{_day(value // 86_400_000)}T{_clock(value % 86_400_000 * 1_000_000, 3)}Z"
+        case "time":
+            return _clock(value, 9)
+        case "boolean" | "float" | "double":
+            return header_text(kind)(value)
+    return str(value)
+
+
+def _day(days: int) -> str:
+    try:
+        return (_EPOCH + dt.timedelta(days=days)).date().isoformat()
+    except OverflowError:
+        return f"{days} days since 1970-01-01"
+
+
+def _clock(nanos: int, digits: int) -> str:
+    seconds, rest = divmod(nanos, 10**9)
+    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{rest // 10**(9 - digits):0{digits}}"

@@ -1,0 +1,215 @@
+"""CQL types in the form of Debezium's Cassandra connector: schemas, and what values in ``connectors.cql.values``' forms become.
+
+All schemas are optional. The table is in TYPES.md, with what differs from Debezium and why.
+"""
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from connectors import schema as connect
+from connectors.errors import Fatal, Skippable
+from connectors.formats.names import part
+from connectors.schema import Schema, Type, array, map_of, struct
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from connectors.cassandra.events.contract import EventSettings
+    from connectors.cql.types import CqlType
+
+    Change = Callable[[Any], Any] | None
+
+VARIABLE_SCALE_DECIMAL: Final = struct("io.debezium.data.VariableScaleDecimal", {
+    "scale": connect.INT32, "value": connect.BYTES}, optional=True, version=1, doc="Variable scaled decimal")
+_UUID: Final = Schema(Type.STRING, optional=True, name="io.debezium.data.Uuid", version=1)
+_SCHEMAS: Final = {
+    "ascii": connect.OPTIONAL_STRING, "text": connect.OPTIONAL_STRING, "varchar": connect.OPTIONAL_STRING,
+    "inet": connect.OPTIONAL_STRING, "uuid": _UUID, "timeuuid": _UUID, "tinyint": connect.OPTIONAL_INT8,
+    "smallint": connect.OPTIONAL_INT16, "int": connect.OPTIONAL_INT32, "bigint": connect.OPTIONAL_INT64,
+    "time": connect.OPTIONAL_INT64, "boolean": connect.OPTIONAL_BOOLEAN, "float": connect.OPTIONAL_FLOAT32,
+    "double": connect.OPTIONAL_FLOAT64, "blob": connect.OPTIONAL_BYTES, "custom": connect.OPTIONAL_BYTES,
+    "empty": connect.OPTIONAL_BYTES,
+    "date": Schema(Type.INT32, optional=True, name="io.debezium.time.Date", version=1),
+    "timestamp": Schema(Type.INT64, optional=True, name="io.debezium.time.Timestamp", version=1),
+    "duration": Schema(Type.INT64, optional=True, name="io.debezium.time.NanoDuration", version=1)}
+#: How Cassandra calls the classes of types, without "Type".
+CLASSES: Final = {
+    "ascii": "Ascii", "bigint": "Long", "blob": "Bytes", "boolean": "Boolean", "counter": "CounterColumn", "date": "SimpleDate",
+    "decimal": "Decimal", "double": "Double", "duration": "Duration", "empty": "Empty", "float": "Float", "inet": "InetAddress",
+    "int": "Int32", "smallint": "Short", "text": "UTF8", "time": "Time", "timestamp": "Timestamp", "timeuuid": "TimeUUID",
+    "tinyint": "Byte", "uuid": "UUID", "varchar": "UTF8", "varint": "Integer", "list": "List", "set": "Set", "map": "Map",
+    "tuple": "Tuple", "udt": "User", "vector": "Vector", "custom": "Custom"}
+#: Types whose values can't be keys of a Python dict (nor, in JSON, of an object).
+_NO_KEYS: Final = frozenset({"list", "set", "map", "tuple", "udt", "vector"})
+_DURATION: Final = re.compile(
+    r"(-?)(?:(\d+)y)?(?:(\d+)mo)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?(?:(\d+)us)?(?:(\d+)ns)?\Z")
+_DAY: Final = 86_400 * 10**9
+#: Nanoseconds of the parts of a duration. Debezium counts 30 days for a month.
+_UNITS: Final = (360 * _DAY, 30 * _DAY, _DAY, 3600 * 10**9, 60 * 10**9, 10**9, 10**6, 10**3, 1)
+_INT64: Final = 1 << 63
+#: Longer plain texts of a decimal are not written out; ``1E+2000000000`` would fill the memory.
+_MAX_ZEROS: Final = 10_000
+
+
+class DebeziumType(NamedTuple):
+    """How values of a type are written.
+
+    Attributes:
+        schema: theirs.
+        change: what turns a value that is not null into the form; None: it is right as it is.
+    """
+
+    schema: Schema
+    change: Change
+
+
+def debezium_type(kind: CqlType, path: str, settings: EventSettings) -> DebeziumType:
+    """How values of ``kind`` are written.
+
+    Args:
+        kind: the type.
+        path: a dotted name for the structs in it; no other column of the table may have it.
+        settings: of ``decimal`` and ``varint``.
+
+    Raises:
+        Fatal: the type has no form (counters).
+    """
+    if kind.name in {"list", "set", "vector"}:
+        inner = debezium_type(kind.arguments[0], f"{path}.item", settings)
+        return DebeziumType(array(inner.schema, optional=True), _elements(inner.change))
+    if kind.name == "map":
+        return _map_type(kind, path, settings)
+    if kind.name == "tuple":
+        members = [debezium_type(each, f"{path}.field{index}", settings) for index, each in enumerate(kind.arguments, 1)]
+        name = "".join(CLASSES[each.name] for each in kind.arguments)
+        schema = struct(f"{path}.{name}Tuple", {f"field{index}": each.schema for index, each in enumerate(members, 1)},
+                        optional=True)
+        return DebeziumType(schema, _members([(f"field_{index}", f"field{index + 1}", each.change)
+                                              for index, each in enumerate(members)], always=True))
+    if kind.name == "udt":
+        fields = field_types(kind, settings)
+        return DebeziumType(udt_schema(kind, fields),
+                            _members([(name, name, each.change) for name, each in fields.items()], always=False))
+    if kind.name == "decimal":
+        return {"double": DebeziumType(connect.OPTIONAL_FLOAT64, float),
+                "string": DebeziumType(connect.OPTIONAL_STRING, _plain),
+                "precise": DebeziumType(VARIABLE_SCALE_DECIMAL, _variable_scale)}[settings.decimals]
+    if kind.name == "varint":
+        return {"long": DebeziumType(connect.OPTIONAL_INT64, _long), "string": DebeziumType(connect.OPTIONAL_STRING, None),
+                "precise": DebeziumType(connect.decimal(0, optional=True), Decimal)}[settings.varints]
+    found = _SCHEMAS.get(kind.name)
+    if found is None:
+        raise Fatal(f"Values of type {kind.name} have no form in output.format=debezium: take the table out of "
+                    "table.include.list, or switch its log off (ALTER TABLE ... WITH cdc = false).")
+    return DebeziumType(found, {"inet": _inet, "duration": _nanoseconds}.get(kind.name))
+
+
+def field_types(kind: CqlType, settings: EventSettings) -> dict[str, DebeziumType]:
+    """How the fields of a UDT are written; structs in them are named by the UDT, as it is the same wherever it is used."""
+    return {name: debezium_type(member, f"{_udt_name(kind)}.{part(name)}", settings)
+            for name, member in zip(kind.field_names, kind.arguments, strict=True)}
+
+
+def udt_schema(kind: CqlType, fields: dict[str, DebeziumType]) -> Schema:
+    """The schema of a UDT."""
+    return struct(_udt_name(kind), {name: each.schema for name, each in fields.items()}, optional=True)
+
+
+def map_has_entries(kind: CqlType, settings: EventSettings) -> bool:
+    """Whether a map is written as an array of entries, because its keys are structs or arrays."""
+    key = kind.arguments[0].name
+    return key in _NO_KEYS or (key == "decimal" and settings.decimals == "precise")
+
+
+def class_text(kind: CqlType, *, reversed_order: bool = False) -> str:
+    """A type as Cassandra's Java classes call it: ``org.apache.cassandra.db.marshal.Int32Type``."""
+    package = "org.apache.cassandra.db.marshal."
+    if reversed_order:
+        return f"{package}ReversedType({class_text(kind)})"
+    inner = ",".join(map(class_text, kind.arguments))
+    match kind.name:
+        case "custom":
+            return kind.class_name
+        case "udt":
+            fields = "".join(f",{name.encode().hex()}:{class_text(member)}"
+                             for name, member in zip(kind.field_names, kind.arguments, strict=True))
+            text = f"{package}UserType({kind.keyspace},{kind.udt_name.encode().hex()}{fields})"
+        case "vector":
+            return f"{package}VectorType({inner} , {kind.dimension})"
+        case "tuple":
+            return f"{package}TupleType({inner})"
+        case "list" | "set" | "map":
+            text = f"{package}{CLASSES[kind.name]}Type({inner})"
+        case _:
+            return f"{package}{CLASSES[kind.name]}Type"
+    return f"{package}FrozenType({text})" if kind.frozen else text
+
+
+def _udt_name(kind: CqlType) -> str:
+    return f"{part(kind.keyspace)}.{part(kind.udt_name)}"
+
+
+def _map_type(kind: CqlType, path: str, settings: EventSettings) -> DebeziumType:
+    key = debezium_type(kind.arguments[0], f"{path}.key", settings)
+    value = debezium_type(kind.arguments[1], f"{path}.value", settings)
+    if map_has_entries(kind, settings):
+        entry = struct(f"{path}.Entry", {"key": key.schema, "value": value.schema})
+        if key.change is None and value.change is None:
+            return DebeziumType(array(entry, optional=True), None)
+        return DebeziumType(array(entry, optional=True), lambda entries: [
+            {"key": _apply(key.change, each["key"]), "value": _apply(value.change, each["value"])} for each in entries])
+    return DebeziumType(map_of(key.schema, value.schema, optional=True), lambda entries: {
+        _apply(key.change, each["key"]): _apply(value.change, each["value"]) for each in entries})
+
+
+def _elements(change: Change) -> Change:
+    return None if change is None else lambda items: [None if item is None else change(item) for item in items]
+
+
+def _members(members: list[tuple[str, str, Change]], *, always: bool) -> Change:
+    """What makes a struct of a struct; None where that changes nothing, unless ``always``."""
+    if not always and all(change is None for _, _, change in members):
+        return None
+    return lambda value: {field: _apply(change, value.get(name)) for name, field, change in members}
+
+
+def _apply(change: Change, value: Any) -> Any:
+    return value if change is None or value is None else change(value)
+
+
+def _inet(text: str) -> str:
+    return f"/{text}"
+
+
+def _nanoseconds(text: str) -> int:
+    found = _DURATION.match(text)
+    if found is None:
+        raise Skippable(f"A duration of {text!r} is not understood")
+    sign, *parts = found.groups()
+    nanoseconds = sum(int(count) * unit for count, unit in zip(parts, _UNITS, strict=True) if count)
+    if nanoseconds >= _INT64:
+        raise Skippable(f"A duration of {text} has more nanoseconds than 64 bits hold, which is how output.format=debezium "
+                        "writes durations: choose another output.format, or field.exclude.list")
+    return -nanoseconds if sign else nanoseconds
+
+
+def _plain(text: str) -> str:
+    number = Decimal(text)
+    _, _, exponent = number.as_tuple()
+    return format(number, "f") if isinstance(exponent, int) and abs(exponent) <= _MAX_ZEROS else text
+
+
+def _variable_scale(text: str) -> dict[str, Any]:
+    sign, digits, exponent = Decimal(text).as_tuple()
+    unscaled = int(Decimal((sign, digits, 0)))
+    size = (~unscaled if sign else unscaled).bit_length() // 8 + 1
+    return {"scale": -int(exponent), "value": unscaled.to_bytes(size, "big", signed=True)}
+
+
+def _long(text: str) -> int:
+    if len(text) > 20 or not -_INT64 <= (number := int(text)) < _INT64:
+        raise Skippable(f"A varint of {len(text)} digits ({text[:40]}) does not fit into 64 bits: set varint.handling.mode="
+                        "precise or string. (Debezium would cut it off without a word.)")
+    return number

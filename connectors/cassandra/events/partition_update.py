@@ -1,0 +1,226 @@
+"""``partition-update``: mutations of the log, decoded, see connectors/formats/PARTITION_UPDATE.md.
+
+Usual mutations (rows whose cells were written at one time) become values by code that is made for their columns; all else goes
+through ``connectors.formats.partition_update_codec``, which says the same.
+"""
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.api import SourceRecord
+from connectors.cassandra.events.contract import CONNECTOR, POSITION, Where, record_time, topic_name
+from connectors.cassandra.events.divide import divided
+from connectors.cassandra.model import FINISHED, INDEX, OFFSET, SEGMENT
+from connectors.cql.encoding import encode_partition_key
+from connectors.cql.mutations.compiled import Decoder
+from connectors.cql.mutations.head import update_head
+from connectors.formats.cql_schema import renamer
+from connectors.formats.names import field_name
+from connectors.formats.partition_update import Layout, Source
+from connectors.formats.partition_update_codec import encoder
+from connectors.schema import BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from connectors.api import Position
+    from connectors.cassandra.events.contract import EventSettings
+    from connectors.cql.mutations.compiled import PlainUpdate
+    from connectors.cql.mutations.definition import Column, TableDefinition
+    from connectors.formats.partition_update import PartitionUpdate
+
+    #: (clustering values, cells' values, liveness, stamp or None) -> a member of ``rows``, or the static row.
+    MakeRow = Callable[[tuple[Any, ...], list[Any], Any, Any], dict[str, Any]]
+
+_INSERTED: Final = {"stamp": None}
+#: Functions for rows by the columns that they write; more shapes than this are made anew each time they change.
+_SHAPES: Final = 1000
+
+
+class PartitionUpdateEvents:
+    """See ``TableEvents``.
+
+    Attributes:
+        layout: the schema of the records' values and the columns that it is made of.
+    """
+
+    def __init__(self, table: TableDefinition, version: int, settings: EventSettings) -> None:
+        """Compile it.
+
+        Raises:
+            Fatal: the table has counters.
+        """
+        self.table = table
+        self.topic = topic_name(settings.topic_prefix, table.keyspace, table.table)
+        self.skipped: Counter[str] = Counter()
+        self.full_decodes = 0
+        self.layout = Layout(
+            source=Source(connector=CONNECTOR, cluster=settings.topic_prefix, keyspace=table.keyspace, table=table.table,
+                          table_id=table.table_id, schema_version=table.version),
+            columns=table.columns, position=POSITION)
+        self._settings = settings
+        self._version = version
+        self._decoder = Decoder(table, version)
+        self._encode = encoder(self.layout)
+        self._id = self.layout.source.schema
+        self._key = _struct_maker(table.key)
+        self._maker = _RowMaker(table)
+        self._rows: dict[tuple[str, ...], MakeRow] = {}
+        self._static_rows: dict[tuple[str, ...], MakeRow] = {}
+        self._rest = {"deletion": None, **({"static": None} if table.static else {}),
+                      **({"ranges": None} if table.clustering else {})}
+
+    def update(self, data: bytes, pos: int, end: int | None, where: Where, out: list[SourceRecord]) -> int:
+        """See ``TableEvents.update``."""
+        plain = self._decoder.plain(data, pos)
+        if plain is None:
+            return self._full(data, pos, end, where, out)
+        key, key_bytes, rows, found = plain
+        if len(rows) != 1:
+            if rows:
+                self._several(plain, found - pos, where, out)
+            return found
+        is_static, clustering, inserted, write_time, ttl, expires, names, values = rows[0]
+        make = (self._static_rows if is_static else self._rows).get(names) or self._make(names, is_static=is_static)
+        row = make(clustering, values, _INSERTED if inserted else None, None)
+        done, read_ms = where.done, where.read_ms
+        where.done = done + 1
+        value: dict[str, Any] = {"source": {"schema": self._id, "snapshot": False, "read_time": read_ms, "position": {
+                     "node": where.node, "segment": where.segment, "position": where.position, "index": done}},
+                 "key": self._key(key), "write_time": write_time, "ttl": ttl, "expires": expires, **self._rest, "rows": None}
+        if is_static:
+            value["static"] = row
+        else:
+            value["rows"] = [row]
+        milliseconds = write_time // 1000
+        out.append(SourceRecord(
+            where.partition,
+            {SEGMENT: where.segment, OFFSET: where.position, INDEX: 0, FINISHED: False} if where.last
+            else {SEGMENT: where.segment, OFFSET: where.before, INDEX: done + 1, FINISHED: False},
+            self.topic, value, self.layout.schema, key_bytes, BYTES, None, (),
+            milliseconds if 0 <= milliseconds <= read_ms else record_time(milliseconds, read_ms)))
+        return found
+
+    def backfill(self, update: PartitionUpdate, partition: Position, offset: Position, out: list[SourceRecord]) -> None:
+        """See ``TableEvents.backfill``; a large partition is divided."""
+        key = encode_partition_key([each.type for each in self.table.key], update.key)
+        out += [SourceRecord(partition, offset, self.topic, self._encode(part), self.layout.schema, key, BYTES, None, (),
+                             update.source.read_time)
+                for part in divided(update, self._settings.max_rows, self._settings.max_bytes)]
+
+    def _make(self, names: tuple[str, ...], *, is_static: bool) -> MakeRow:
+        cache = self._static_rows if is_static else self._rows
+        if len(cache) >= _SHAPES:
+            cache.clear()
+        cache[names] = made = self._maker.function(names, is_static=is_static)
+        return made
+
+    def _several(self, plain: PlainUpdate, size: int, where: Where, out: list[SourceRecord]) -> None:
+        """Any number of simple rows; each message has the stamp of its first row."""
+        key, key_bytes, rows, _ = plain
+        limit = self._settings.max_rows
+        if size > self._settings.max_bytes:
+            limit = max(1, min(limit, len(rows) * self._settings.max_bytes // size))
+        values = []
+        for start in range(0, len(rows), limit):
+            part = rows[start:start + limit]
+            _, _, _, write_time, ttl, expires, _, _ = part[0]
+            shared = (write_time, ttl, expires)
+            value: dict[str, Any] = {"source": None, "key": self._key(key), "write_time": write_time, "ttl": ttl,
+                                     "expires": expires, **self._rest, "rows": None}
+            entries = []
+            for is_static, clustering, inserted, *stamp, names, cells in part:
+                make = (self._static_rows if is_static else self._rows).get(names) or self._make(names, is_static=is_static)
+                own = None if tuple(stamp) == shared else dict(zip(("write_time", "ttl", "expires"), stamp, strict=True))
+                row = make(clustering, cells, _INSERTED if inserted else None, own)
+                if is_static:
+                    value["static"] = row
+                else:
+                    entries.append(row)
+            value["rows"] = entries or None
+            values.append((value, write_time))
+        self._append(values, key_bytes, where, out)
+
+    def _full(self, data: bytes, pos: int, end: int | None, where: Where, out: list[SourceRecord]) -> int:
+        """What is not simple."""
+        update, found = self._decoder.full(data, pos, self.layout.source)
+        self.full_decodes += 1
+        if not (update.rows or update.ranges or update.static or update.deletion):
+            return found if end is None else end
+        _, start, stop, _ = update_head(data, pos, self._version)
+        parts = [update] if found - pos <= self._settings.max_bytes and len(update.rows) + len(
+            update.ranges) <= self._settings.max_rows else divided(update, self._settings.max_rows, self._settings.max_bytes)
+        self._append([(self._encode(part), part.write_time) for part in parts], data[start:stop], where, out)
+        return found
+
+    def _append(self, values: Sequence[tuple[dict[str, Any], int]], key: bytes, where: Where, out: list[SourceRecord]) -> None:
+        done, final = where.done, where.done + len(values) - 1
+        for index, (value, write_time) in enumerate(values, done):
+            value["source"] = {"schema": self._id, "snapshot": False, "read_time": where.read_ms, "position": {
+                "node": where.node, "segment": where.segment, "position": where.position, "index": index}}
+            out.append(SourceRecord(
+                where.partition, where.ended() if where.last and index == final else where.offset(index + 1), self.topic, value,
+                self.layout.schema, key, BYTES, None, (), record_time(write_time // 1000, where.read_ms)))
+        where.done = final + 1
+
+
+class _RowMaker:
+    """Makes the functions for rows of one table."""
+
+    def __init__(self, table: TableDefinition) -> None:
+        self._clustering = table.clustering
+        self._columns = {each.name: each for each in (*table.static, *table.regular)}
+        self._complex = {"static": any(each.type.is_multicell for each in table.static),
+                         "regular": any(each.type.is_multicell for each in table.regular)}
+        self._simple = {"static": any(not each.type.is_multicell for each in table.static),
+                        "regular": any(not each.type.is_multicell for each in table.regular)}
+
+    def function(self, names: tuple[str, ...], *, is_static: bool) -> MakeRow:
+        """The function for rows that write the columns ``names``, all of one cell; see ``MakeRow``."""
+        kind = "static" if is_static else "regular"
+        bound: dict[str, Any] = {"NAMES": names}
+        lines = [f"    ({''.join(f'v{index}, ' for index in range(len(names)))}) = values"] if names else []
+        members: list[tuple[str, str]] = []
+        if not is_static:
+            if self._clustering:
+                lines.append(f"    ({''.join(f'c{index}, ' for index in range(len(self._clustering)))}) = clustering")
+                members.append(("clustering", _literal(self._clustering, "c", bound)))
+            members += [("liveness", "live"), ("deletion", "None")]
+        members.append(("stamp", "own"))
+        if self._simple[kind] or self._complex[kind]:
+            members.append(("cells", _literal([self._columns[name] for name in names], "v", bound) if names else "None"))
+        if self._simple[kind]:
+            deleted = "[name for name, value in zip(NAMES, values) if value is None] if None in values else None"
+            members += [("deleted", deleted if names else "None"), ("stamps", "None")]
+        if self._complex[kind]:
+            members.append(("complex_deletions", "None"))
+        text = ", ".join(f"{name!r}: {value}" for name, value in members)
+        return _compiled("row", "clustering, values, live, own", [*lines, f"    return {{{text}}}"], bound)
+
+
+def _struct_maker(columns: Sequence[Column]) -> Callable[[tuple[Any, ...]], dict[str, Any]]:
+    """The function that makes the values of ``columns`` a struct."""
+    bound: dict[str, Any] = {}
+    unpack = f"    ({''.join(f'k{index}, ' for index in range(len(columns)))}) = values"
+    return _compiled("struct", "values", [unpack, f"    return {_literal(columns, 'k', bound)}"], bound)
+
+
+def _literal(columns: Sequence[Column], stem: str, bound: dict[str, Any]) -> str:
+    """The text of a dict of the locals ``stem`` 0, 1 ... by field names; functions that it needs go to ``bound``."""
+    parts = []
+    for index, column in enumerate(columns):
+        text, change = f"{stem}{index}", renamer(column.type)
+        if change is not None:
+            name = f"change_{stem}{index}"
+            bound[name] = change
+            text = f"{name}({text})"
+        parts.append(f"{field_name(column.name)!r}: {text}")
+    return "{" + ", ".join(parts) + "}"
+
+
+def _compiled(name: str, arguments: str, lines: Sequence[str], bound: dict[str, Any]) -> Callable[..., Any]:
+    text = "\n".join([f"def {name}({arguments}):", *lines])
+    exec(compile(text, "<partition updates>", "exec"), bound)  # noqa: S102 - own source
+    made: Callable[..., Any] = bound[name]
+    return made

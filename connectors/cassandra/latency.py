@@ -1,0 +1,63 @@
+"""How long changes take from stage to stage: written, readable in the log, read, acknowledged by Kafka.
+
+Write times are the clients' or the coordinators', all else is this machine's clock: where they differ, a stage shows the
+difference; nothing is shown as less than 0. A write with a timestamp of its own (``USING TIMESTAMP``) counts by that.
+"""
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from connectors.cassandra import metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from connectors.api import SourceRecord, TaskMetrics
+    from connectors.cassandra.model import LogPosition, Stretch
+
+#: Batches under way whose times are kept; beyond it the oldest are forgotten.
+_MARKS: Final = 1000
+
+
+class _Mark(NamedTuple):
+    place: LogPosition
+    read_ms: int
+    written_ms: int
+
+
+class Latency:
+    """The stages of the newest changes of one node. Not thread-safe; does not block."""
+
+    def __init__(self, to: TaskMetrics, node: str) -> None:
+        self._metrics = to
+        self._labels = {"node": node}
+        self._marks: deque[_Mark] = deque(maxlen=_MARKS)
+        self._shown: dict[str, float] = {}
+
+    def read(self, stretch: Stretch, records: Sequence[SourceRecord], place: LogPosition) -> None:
+        """A stretch was taken up to ``place``; records carry their write times as timestamps."""
+        if not records or records[-1].timestamp is None:
+            return
+        now = time.time_ns() // 1_000_000
+        written = records[-1].timestamp
+        readable = stretch.written_ms or now
+        self._marks.append(_Mark(place, now, written))
+        self._shown[metrics.LATENCY_WRITE_TO_LOG] = max(0, readable - written) / 1000
+        self._shown[metrics.LATENCY_LOG_TO_READ] = max(0, now - readable) / 1000
+        self._shown[metrics.LAST_EVENT] = written / 1000
+
+    def delivered(self, place: LogPosition) -> None:
+        """Kafka has everything up to ``place``."""
+        now = time.time_ns() // 1_000_000
+        while self._marks and self._marks[0].place <= place:
+            mark = self._marks.popleft()
+            self._shown[metrics.LATENCY_READ_TO_TOPIC] = max(0, now - mark.read_ms) / 1000
+            self._shown[metrics.LATENCY_WRITE_TO_TOPIC] = max(0, now - mark.written_ms) / 1000
+
+    def report(self) -> None:
+        """Hand the numbers over."""
+        shown, self._shown = self._shown, {}
+        for name, value in shown.items():
+            self._metrics.set(name, value, self._labels)

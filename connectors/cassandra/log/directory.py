@@ -1,0 +1,238 @@
+"""What is in a node's ``cdc_raw``: segments by id, what their index files say, how much room they take.
+
+The server links each segment into the directory when it makes it, one ahead of use, and writes ``*_cdc.idx`` beside it when it
+syncs it to disk, once a captured change is in it. It syncs segments in the order of their ids. So, once a later segment has an
+index file, an earlier one
+
+* that has none has no captured change in it; the server takes it away when its tables are flushed;
+* is not written to any more, whether its index file says that it is complete or (after a crash) does not yet.
+
+All functions block: call them in a thread.
+"""
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from connectors.cassandra.log.descriptor import index_name, parse_name, segment_name
+from connectors.errors import ConfigInvalid, Retriable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from connectors.cassandra.model import LogPosition
+
+_INDEX: Final = re.compile(rb"(\d{1,18})(?:\n(COMPLETED))?\s*")
+#: Fixed part of a segment's head: version, id, length of the parameters; the parameters and a checksum follow.
+_HEAD: Final = 14
+_MARKER: Final = 8
+
+
+class SegmentFile(NamedTuple):
+    """A segment as the directory shows it; either file can be missing.
+
+    Attributes:
+        id: its place in the log.
+        version: of the format, from the name.
+        log: path of the segment.
+        idx: path of its index file.
+        inode: of the segment; 0: it is not there.
+        indexed: whether there is an index file.
+    """
+
+    id: int
+    version: int
+    log: Path
+    idx: Path
+    inode: int
+    indexed: bool
+
+    @property
+    def present(self) -> bool:
+        """Whether the segment itself is there."""
+        return self.inode != 0
+
+
+class Index(NamedTuple):
+    """What an index file says.
+
+    Attributes:
+        offset: logical offset up to which the segment is on the disk; 0 for a file that is just being written.
+        completed: nothing more is written to the segment; ``offset`` means nothing then (after a crash: the file's length).
+        written_ms: when that was written.
+    """
+
+    offset: int
+    completed: bool
+    written_ms: int
+
+
+class Usage(NamedTuple):
+    """What can be told about the directory at one time.
+
+    Attributes:
+        total_bytes: of all files in it.
+        waiting: segments that are not read to their end, the newest included, without those that have no captured change.
+        behind_bytes: bytes in them that can be read and were not, as far as the index files tell.
+        oldest_ms: about when the oldest of those bytes could be read first; 0: there are none.
+    """
+
+    total_bytes: int = 0
+    waiting: int = 0
+    behind_bytes: int = 0
+    oldest_ms: int = 0
+
+
+def check(directory: Path, node: str, *, delete: bool) -> None:
+    """Whether the directory can be used at all.
+
+    Raises:
+        ConfigInvalid: it can't; the message says what to change.
+    """
+    if not directory.is_dir():
+        raise ConfigInvalid(f"cdc.raw.directories: the directory {directory} of node {node} is not there on this worker: give "
+                            "the path of cdc_raw_directory in the node's cassandra.yaml (cdc_enabled: true), as this worker "
+                            "sees it, or let the task run on the worker that has it (node.labels)")
+    if not os.access(directory, os.R_OK | os.X_OK):
+        raise ConfigInvalid(f"cdc.raw.directories: the directory {directory} of node {node} can't be read by user "
+                            f"{os.getuid()}, under which this worker runs: chmod or setfacl -m u:{os.getuid()}:rwx {directory}")
+    if delete and not os.access(directory, os.W_OK):
+        raise ConfigInvalid(f"cdc.raw.directories: in the directory {directory} of node {node}, user {os.getuid()} can't "
+                            f"delete segments that are delivered, so it would fill up: setfacl -m u:{os.getuid()}:rwx "
+                            f"{directory}, or commit.log.delete=false if something else deletes them")
+
+
+def scan(directory: Path, node: str) -> dict[int, SegmentFile]:
+    """The segments in the directory by id, ascending; other files are passed over.
+
+    Raises:
+        Retriable: it can't be listed; ``check`` found it before.
+    """
+    logs: dict[int, tuple[int, int]] = {}
+    indexes: dict[int, int] = {}
+    try:
+        with os.scandir(directory) as listing:
+            for each in listing:
+                found = parse_name(each.name)
+                if found is None:
+                    continue
+                version, log_id, is_index = found
+                if is_index:
+                    indexes[log_id] = version
+                else:
+                    logs[log_id] = version, each.inode()
+    except OSError as error:
+        raise Retriable(f"The directory {directory} of node {node} can't be listed: {error}: is its volume mounted, does the "
+                        "node still have it as cdc_raw_directory in cassandra.yaml?") from error
+    result = {}
+    for log_id in sorted(logs.keys() | indexes.keys()):
+        version, inode = logs.get(log_id) or (indexes[log_id], 0)
+        result[log_id] = SegmentFile(log_id, version, directory / segment_name(version, log_id),
+                                     directory / index_name(version, log_id), inode, log_id in indexes)
+    return result
+
+
+def read_index(path: Path) -> Index | None:
+    """What the index file says; None: there is none. It is rewritten in place, so it can be found empty or half written.
+
+    Raises:
+        OSError: it can't be read.
+    """
+    try:
+        with path.open("rb", buffering=0) as file:
+            content = file.read(64) or b""
+            written = os.fstat(file.fileno()).st_mtime_ns // 1_000_000
+    except FileNotFoundError:
+        return None
+    found = _INDEX.fullmatch(content)
+    return Index(int(found[1]), found[2] is not None, written) if found else Index(0, False, written)
+
+
+def has_sections(path: Path) -> bool:
+    """Whether anything was written to a segment behind its head; False also where it is not there (any more)."""
+    try:
+        with path.open("rb", buffering=0) as file:
+            head = file.read(_HEAD) or b""
+            if len(head) < _HEAD or not any(head):
+                return False
+            file.seek(_HEAD + int.from_bytes(head[12:14], "big") + 4)
+            return any(file.read(_MARKER) or b"")
+    except OSError:
+        return False
+
+
+def started_after(files: Iterable[SegmentFile], log_id: int, *, by_markers: bool) -> bool:
+    """Whether the server writes to a later segment already, so that nothing comes to ``log_id`` any more.
+
+    Args:
+        files: ascending.
+        log_id: of the segment.
+        by_markers: a later segment with data in it counts too, not only one with an index file.
+    """
+    later = [each for each in files if each.id > log_id]
+    return any(each.indexed for each in later) or (by_markers and any(has_sections(each.log) for each in later if each.present))
+
+
+def first_indexed(files: Iterable[SegmentFile]) -> SegmentFile | None:
+    """The first segment, of these in ascending order, that has captured changes; None: none has.
+
+    A listing is not one moment: the index file of an earlier segment can have come behind the place where the listing was when
+    that of a later one was found. So the files of the earlier ones are looked for again.
+    """
+    before: list[SegmentFile] = []
+    for each in files:
+        if each.indexed:
+            missed = next((earlier for earlier in before if earlier.idx.exists()), None)
+            return missed or each
+        before.append(each)
+    return None
+
+
+def usage(directory: Path, node: str, read: LogPosition | None, readable_ms: int) -> Usage:
+    """Measure the directory: one listing, a ``stat`` for each file, index files of segments that wait.
+
+    Args:
+        directory: the directory.
+        node: its node, for messages.
+        read: up to where it was read; None: nothing was read.
+        readable_ms: when the newest data that was read could be read first; 0: not known.
+
+    Raises:
+        Retriable: it can't be listed.
+    """
+    files = scan(directory, node)
+    total = waiting = behind = oldest = 0
+    for each in files.values():
+        size = _size(each.log) if each.present else 0
+        total += size + (_size(each.idx) if each.indexed else 0)
+        if not each.present or not each.indexed or (read is not None and done(each.id, read)):
+            continue
+        waiting += 1
+        here = read.position if read is not None and read.segment == each.id else 0
+        index = _quietly(each.idx)
+        unread = max(0, min(index.offset, size) - here if index.completed else index.offset - here) if index else 0
+        if unread and index:
+            behind += unread
+            oldest = oldest or (min(readable_ms, index.written_ms) if here and readable_ms else index.written_ms)
+    return Usage(total, waiting, behind, oldest)
+
+
+def done(log_id: int, read: LogPosition) -> bool:
+    """Whether a position is behind all of a segment."""
+    return log_id < read.segment or (log_id == read.segment and read.finished)
+
+
+def _quietly(path: Path) -> Index | None:
+    try:
+        return read_index(path)
+    except OSError:
+        return None
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:  # deleted meanwhile
+        return 0

@@ -1,0 +1,441 @@
+"""One node's log as it grows: segment after segment out of its ``cdc_raw`` directory.
+
+All work on files happens in threads, at most one look at a time; the state is changed only there. Metrics are reported from the
+event loop. ``directory`` says what its files mean, ``aside`` what becomes of those that were read.
+"""
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from connectors.cassandra import metrics as names
+from connectors.cassandra.log.aside import Aside, Remover
+from connectors.cassandra.log.directory import Index, Usage, check, done, first_indexed, read_index, scan, started_after, usage
+from connectors.cassandra.log.segment import Segment
+from connectors.cassandra.model import LogPosition, Stretch
+from connectors.errors import ConfigInvalid, Fatal, MillraceError, Retriable
+
+if TYPE_CHECKING:
+    import logging
+
+    from connectors.api import TaskMetrics
+    from connectors.cassandra.log.directory import SegmentFile
+    from connectors.cassandra.model import LogSettings
+
+#: How often the directory is measured and failed deletions are tried again.
+WATCH_S: Final = 5.0
+
+
+class LogFollower:
+    """Reads a node's log in order, from a position on; deletes what was acknowledged.
+
+    One reader per directory. All methods belong to one event loop; none blocks it.
+    """
+
+    def __init__(self, settings: LogSettings, start: LogPosition | None, metrics: TaskMetrics,
+                 log: logging.LoggerAdapter[logging.Logger] | logging.Logger) -> None:
+        """Does no work yet.
+
+        Args:
+            settings: where and how.
+            start: what was read and delivered before, as it was saved; None: begin with the oldest segment there is.
+            metrics: for the numbers of ``metrics.py``, with the label ``node``.
+            log: for what an operator should know.
+        """
+        self._metrics = metrics
+        self._labels = {"node": settings.node}
+        self._log = log
+        self._settings = settings
+        self._reader = _Reader(settings, start, log)
+        self._remover = Remover(settings, log)
+        self._removing = asyncio.Lock()
+        self._acknowledged = start
+        self._removed_upto: LogPosition | None = None
+        self._look: asyncio.Task[Stretch | None] | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self._quiet_at: float | None = None
+        self._usage = Usage()
+        self._limit = 0
+        self._damaged = False
+
+    async def read(self) -> Stretch | None:
+        """What comes next in the log; None after about ``poll_ms`` without any news. Cancelling it loses nothing.
+
+        Raises:
+            Fatal: damage with the policy ``stop``, once what is before it was returned; a format that can't be read; a
+                directory that does not belong to the start position.
+            ConfigInvalid: the directory is not there, or lacks rights, at the first call.
+            Retriable: it can't be read any more.
+        """
+        if self._look is None:
+            self._look = asyncio.create_task(self._next_look())
+        try:
+            stretch = await asyncio.shield(self._look)
+        except asyncio.CancelledError:
+            raise  # what the look finds is for the next call
+        except BaseException:
+            self._look = None
+            raise
+        self._look = None
+        if self._watch is None:
+            self._watch = asyncio.create_task(self._keep_watch())
+        return stretch
+
+    async def acknowledged(self, position: LogPosition) -> None:
+        """Everything up to ``position`` is safe: delete the segments that end there or before.
+
+        Failures are logged and counted, and tried again every few seconds. Positions that go back change nothing.
+        """
+        if self._acknowledged is not None and position <= self._acknowledged:
+            return
+        self._acknowledged = position
+        removed = self._removed_upto
+        if removed is None or position.segment > removed.segment or (position.finished and not removed.finished):
+            with contextlib.suppress(Retriable):  # the watch and the next look tell about it
+                await self._remove()
+
+    def behind(self) -> dict[str, float]:
+        """How far the reader is behind the node, measured in the last seconds.
+
+        Returns:
+            ``bytes``: of the log that can be read and were not; ``segments``: that are not read to their end; ``oldest_ms``:
+            about when the oldest of those bytes could be read first, 0 if there are none; ``directory_bytes``: of all files in
+            it; ``segment`` and ``position``: up to where was read.
+        """
+        position = self._reader.position or LogPosition(0)
+        return {"bytes": self._usage.behind_bytes, "segments": self._usage.waiting, "oldest_ms": self._usage.oldest_ms,
+                "directory_bytes": self._usage.total_bytes, "segment": position.segment, "position": position.position}
+
+    def total_space(self, limit: int) -> None:
+        """Tell the node's ``cdc_total_space`` in bytes, for the metric of how full the directory is; 0: not known."""
+        self._limit = limit
+
+    async def close(self) -> None:
+        """Stop, once a look that is under way has ended; segments stay."""
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.wait((self._watch,))
+        if self._look is not None:
+            self._look.cancel()
+            await asyncio.wait((self._look,))
+            if not self._look.cancelled():
+                self._look.exception()  # or asyncio complains that nobody asked
+        async with self._removing:
+            await asyncio.to_thread(self._reader.close)
+
+    async def _next_look(self) -> Stretch | None:
+        if self._quiet_at is not None:
+            await asyncio.sleep(self._quiet_at + self._settings.poll_ms / 1000 - time.monotonic())
+        work = asyncio.ensure_future(asyncio.to_thread(self._reader.look))
+        try:
+            stretch = await asyncio.shield(work)
+        except asyncio.CancelledError:
+            await asyncio.wait((work,))  # a thread can't be stopped; it must not go on after close()
+            raise
+        finally:
+            self._report()
+        self._quiet_at = time.monotonic() if stretch is None else None
+        if stretch is not None:
+            self._tell(stretch)
+        return stretch
+
+    def _tell(self, stretch: Stretch) -> None:
+        self._metrics.set(names.SEGMENT, stretch.segment, self._labels)
+        self._metrics.set(names.POSITION, stretch.position, self._labels)
+        if stretch.entries:
+            self._metrics.add(names.READ_BYTES, stretch.entries[-1].end - stretch.entries[0].start, self._labels)
+        if stretch.finished:
+            self._metrics.add(names.SEGMENTS_READ, 1, self._labels)
+
+    def _report(self) -> None:
+        for name, value in self._reader.counted():
+            self._metrics.add(name, value, self._labels)
+            self._damaged = self._damaged or name == names.DAMAGED
+
+    async def _keep_watch(self) -> None:
+        """Measure and tidy every few seconds, also while nobody reads because Kafka is away: that is when it fills up."""
+        self._metrics.set(names.SEGMENTS_ASIDE, await asyncio.to_thread(self._reader.aside.count), self._labels)
+        while True:
+            try:
+                self._usage = await asyncio.to_thread(usage, self._settings.directory, self._settings.node,
+                                                      self._reader.position, self._reader.readable_ms)
+                removable = await self._remove()
+                self._show(available=removable)
+            except (Retriable, OSError) as error:
+                self._log.warning("%s", error)
+                self._metrics.set(names.DIRECTORY_AVAILABLE, 0, self._labels)
+            if self._damaged:
+                self._damaged = False
+                self._metrics.set(names.SEGMENTS_ASIDE, await asyncio.to_thread(self._reader.aside.count), self._labels)
+            await asyncio.sleep(WATCH_S)
+
+    def _show(self, *, available: bool) -> None:
+        found = self._usage
+        values = {
+            names.DIRECTORY_AVAILABLE: 1 if available else 0, names.DIRECTORY_BYTES: found.total_bytes,
+            names.DIRECTORY_LIMIT: self._limit, names.DIRECTORY_FILL: found.total_bytes / self._limit if self._limit else 0,
+            names.SEGMENTS_WAITING: found.waiting, names.LAG_BYTES: found.behind_bytes,
+            names.LAG_SECONDS: max(0.0, time.time() - found.oldest_ms / 1000) if found.oldest_ms else 0,
+        }
+        for name, value in values.items():
+            self._metrics.set(name, value, self._labels)
+
+    async def _remove(self) -> bool:
+        """Delete what is delivered; False: not all of it could be.
+
+        Raises:
+            Retriable: the directory can't be listed.
+        """
+        async with self._removing:
+            upto = self._acknowledged
+            if upto is None or not self._settings.delete or not self._reader.matched:
+                return True
+            self._removed_upto = upto
+            removed = await asyncio.to_thread(self._remover.remove, upto)
+            for name, value in ((names.SEGMENTS_DELETED, removed.deleted), (names.DELETE_ERRORS, removed.failed),
+                                (names.SEGMENTS_RELINKED, removed.relinked)):
+                if value:
+                    self._metrics.add(name, value, self._labels)
+            return not removed.failed
+
+
+class _Reader:
+    """What ``LogFollower`` does in threads. Not thread-safe: one look at a time.
+
+    Attributes:
+        position: up to where was read; None: nothing was.
+        readable_ms: when the newest data that was read could be read first; 0: not known.
+        matched: the directory is the one that the start position is from, as far as that can be told.
+        aside: where damaged segments go.
+    """
+
+    def __init__(self, settings: LogSettings, start: LogPosition | None,
+                 log: logging.LoggerAdapter[logging.Logger] | logging.Logger) -> None:
+        self.position = start
+        self.readable_ms = 0
+        self.matched = False
+        self.aside = Aside(settings)
+        self._settings = settings
+        self._start = start
+        self._log = log
+        self._files: dict[int, SegmentFile] = {}
+        self._current: SegmentFile | None = None
+        self._segment: Segment | None = None
+        self._index: Index | None = None
+        self._complete = False
+        self._more = False
+        self._failure: MillraceError | None = None
+        self._problem: tuple[SegmentFile, Segment, str] | None = None
+        self._counts: Counter[str] = Counter()
+
+    def counted(self) -> list[tuple[str, int]]:
+        """Counters that grew since the last call, by metric."""
+        counts, self._counts = self._counts, Counter()
+        return list(counts.items())
+
+    def close(self) -> None:
+        """Close the open segment."""
+        if self._segment is not None:
+            self._segment.close()
+        self._segment = self._current = None
+
+    def look(self) -> Stretch | None:
+        """The next stretch; None: there is nothing new. Raises as ``LogFollower.read``."""
+        if self._failure is not None:
+            raise self._failure
+        if self._problem is not None:
+            return self._pass_over(*self._problem)
+        if self._more and (stretch := self._read()) is not None:
+            return stretch
+        self._refresh()
+        current = self._choose()
+        if current is None:
+            return None
+        self._ask_index(current)
+        return self._read()
+
+    # What there is.
+
+    def _refresh(self) -> None:
+        if not self.matched:
+            check(self._settings.directory, self._settings.node, delete=self._settings.delete)
+        before, self._files = self._files, scan(self._settings.directory, self._settings.node)
+        if not self.matched:
+            self._match()
+            return
+        for each in before.values():
+            gone = each.present and not (each.id in self._files and self._files[each.id].present)
+            if gone and each.indexed and not self._read_whole(each.id):
+                self._deleted_unread(each)
+        current = self._current
+        if current is not None and (found := self._files.get(current.id)) is not None:
+            if found.present and found.inode != current.inode:
+                self._log.info("Node %s: segment %s is another file now; it is read on at offset %d", self._settings.node,
+                               found.log.name, self._begin(found.id))
+                self.close()
+            else:
+                self._current = found._replace(inode=current.inode)
+
+    def _deleted_unread(self, segment: SegmentFile) -> None:
+        what = f"Node {self._settings.node}: segment {segment.log.name} was deleted by somebody else"
+        if self._current is not None and self._current.id == segment.id:
+            self._log.warning("%s while it is being read; the open file is read to its end, but a restart of this worker could "
+                              "not go on in it", what)
+            return
+        what += (" before it was read; its changes are lost. Does another consumer use the directory, or is cdc_block_writes "
+                 "false in cassandra.yaml (then the node deletes what is not read in time)? Take a new snapshot of the tables")
+        self._counts[names.DAMAGED] += 1
+        self._log.error("%s", what)
+        if self._settings.policy == "stop":
+            self._failure = Fatal(f"{what}. A restart of the task goes on with what is there")
+
+    def _match(self) -> None:
+        """Whether the directory can be the one that the start position is from. Nothing may be deleted before."""
+        start = self._start
+        if start is not None:
+            ids = [each.id for each in self._files.values() if each.present]
+            if ids and ids[-1] < start.segment:
+                raise Fatal(f"Node {self._settings.node}: all segments in {self._settings.directory} (the newest: {ids[-1]}) "
+                            f"are older than the saved position (segment {start.segment}), but a node's ids only grow. Does "
+                            "cdc.raw.directories give the directory of another node? If the node was set up anew with its "
+                            "clock behind, delete the connector's offset of this node (PATCH /connectors/NAME/offsets)")
+            if not start.finished and start.position and not any(each.present and each.id == start.segment
+                                                                         for each in self._files.values()):
+                level = self._log.warning if self._settings.mode == "marker" else self._log.error
+                level("Node %s: segment %d, read up to offset %d, is not there any more: either nothing more was captured in "
+                      "it, or somebody deleted it before it was read to its end. Reading goes on with the next one",
+                      self._settings.node, start.segment, start.position)
+        self.matched = True
+
+    def _read_whole(self, log_id: int) -> bool:
+        return self.position is not None and done(log_id, self.position)
+
+    def _begin(self, log_id: int) -> int:
+        """Offset in a segment behind which to begin."""
+        return self.position.position if self.position is not None and self.position.segment == log_id else 0
+
+    def _choose(self) -> SegmentFile | None:
+        """Open the segment to read, unless it is open; None: there is none yet."""
+        if self._failure is not None:
+            raise self._failure
+        left = [each for each in self._files.values() if each.present and not self._read_whole(each.id)]
+        if self._settings.mode == "marker":
+            found = left[0] if left else None
+        else:
+            found = first_indexed(left)
+            # One that was read in part has captured changes, whatever became of its index file.
+            if found is not None and left[0].id != found.id and self._begin(left[0].id):
+                found = left[0]
+        current = self._current
+        if current is not None and (found is None or found.id >= current.id or self._begin(current.id)):
+            return current
+        if found is None:
+            return None
+        # An earlier one came while nothing was read of the open one: the server links a segment late after a full directory.
+        self.close()
+        try:
+            self._segment = Segment(found.log, found.id, self._begin(found.id))
+        except FileNotFoundError:
+            return None  # it had no captured change and is gone, or the next listing tells
+        except OSError as error:
+            raise self._unreadable(found, error) from error
+        self._current = found
+        self._index, self._complete = None, False
+        return found
+
+    def _ask_index(self, current: SegmentFile) -> None:
+        """Look up to where the open segment may be read. The order counts: later segments first, then its own index file."""
+        later = started_after(self._files.values(), current.id, by_markers=self._settings.mode == "marker")
+        try:
+            index = read_index(current.idx)
+        except OSError as error:
+            raise self._unreadable(current, error) from error
+        if index is not None:  # else somebody deleted it
+            self._index = index
+        self._complete = later or (self._index is not None and self._index.completed)
+
+    # What is in it.
+
+    def _read(self) -> Stretch | None:
+        current, segment = self._current, self._segment
+        if current is None or segment is None:
+            return None
+        limit = None if self._settings.mode == "marker" else self._index.offset if self._index is not None else 0
+        try:
+            stretch = segment.read(limit, complete=self._complete, max_bytes=self._settings.max_bytes)
+        except OSError as error:
+            raise self._unreadable(current, error) from error
+        if stretch is not None and not (stretch.entries or stretch.finished or stretch.problem or stretch.lost):
+            # Nothing but a head, maybe: such a segment is not begun, and an earlier one may still come (see _choose).
+            stretch = None
+        self._more = stretch is not None
+        if stretch is None:
+            return None
+        if stretch.lost is not None:
+            self._count_lost(current, stretch.lost)
+        if stretch.problem:
+            return self._damage(current, segment, stretch)
+        return self._passed(stretch)
+
+    def _passed(self, stretch: Stretch) -> Stretch:
+        """The reader is behind the stretch now."""
+        now = time.time_ns() // 1_000_000
+        durable = self._index is not None and (self._complete or self._settings.mode == "idx")
+        self.readable_ms = self._index.written_ms if durable and self._index is not None else now
+        self.position = LogPosition(stretch.segment, stretch.position, 0, stretch.finished)
+        if stretch.finished:
+            self.close()
+            self._more = False
+        return stretch._replace(written_ms=self.readable_ms)
+
+    def _damage(self, current: SegmentFile, segment: Segment, stretch: Stretch) -> Stretch | None:
+        """The good part in front of damage; what the policy says comes at the next look, or now where there is no good part."""
+        self._counts[names.DAMAGED] += 1
+        problem = f"Node {self._settings.node}: {stretch.problem}"
+        mend = ("commit.log.error.policy=skip passes over what can't be read; take a new snapshot of the tables then, since "
+                "changes are missing")
+        try:
+            problem += f" (the segment is kept as {self.aside.keep(current.log, current.idx, problem)})"
+        except OSError as error:
+            problem += f" (it could not be kept aside: {error})"
+            self._failure = ConfigInvalid(f"{problem}. Everything before it was delivered. Let commit.log.error.directory be a "
+                                          f"folder in which this worker can write, not {self.aside.folder}. {mend}")
+        if self._settings.policy == "stop":
+            self._failure = Fatal(f"{problem}. Everything before it was delivered. {mend}")
+        if self._failure is None:
+            self._problem = current, segment, problem
+            return self._passed(stretch._replace(problem="")) if stretch.entries else self._pass_over(*self._problem)
+        self._log.error("%s", self._failure)
+        if not stretch.entries:
+            raise self._failure
+        return self._passed(stretch)
+
+    def _pass_over(self, current: SegmentFile, segment: Segment, problem: str) -> Stretch | None:
+        """Go on behind damage; what is lost is said loudly."""
+        try:
+            lost = segment.skip()
+        except OSError as error:
+            raise self._unreadable(current, error) from error
+        self._problem = None
+        self._log.error("%s. It is passed over (commit.log.error.policy=skip)", problem)
+        if lost[1] == lost[0]:  # nothing readable follows yet; the stretch that begins behind the damage will tell
+            self._more = False
+            return None
+        self._count_lost(current, lost)
+        self._more = True
+        return self._passed(Stretch(current.id, segment.version, b"", [], lost[1], problem=problem, lost=lost))
+
+    def _count_lost(self, current: SegmentFile, lost: tuple[int, int]) -> None:
+        self._counts[names.LOST_BYTES] += lost[1] - lost[0]
+        self._log.error("Node %s: changes in segment %s at offsets %d to %d are lost: take a new snapshot of the tables",
+                        self._settings.node, current.log.name, *lost)
+
+    def _unreadable(self, current: SegmentFile, error: OSError) -> Exception:
+        what = f"Node {self._settings.node}: {error.filename or current.log} can't be read: {error.strerror or error}"
+        if isinstance(error, PermissionError):
+            return ConfigInvalid(f"{what}: let the user of this worker read what Cassandra writes (same group and umask 027, "
+                                 f"or setfacl -d -m u:USER:rwx {self._settings.directory})")
+        return Retriable(f"{what}: is the volume of {self._settings.directory} mounted and in order?")

@@ -1,0 +1,315 @@
+"""One run of a task: the log of its node as it grows, and its share of backfills beside it, until something fails."""
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.api import Batch, SourceRecord
+from connectors.cassandra import config as settings
+from connectors.cassandra import metrics, saved, server
+from connectors.cassandra.backfills import Backfills
+from connectors.cassandra.catalog import Catalog, TableFilter
+from connectors.cassandra.events import builder
+from connectors.cassandra.events.contract import Where
+from connectors.cassandra.latency import Latency
+from connectors.cassandra.log.follower import LogFollower
+from connectors.cassandra.model import LogPosition
+from connectors.cassandra.stream import Counts, Missing, Stream
+from connectors.cql.session import CqlSession
+from connectors.errors import Retriable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+
+    from connectors.api import BadRecord, Instruction, Position, TaskContext
+    from connectors.cassandra.events.contract import TableEvents
+    from connectors.cassandra.model import Stretch
+    from connectors.cql.mutations.definition import TableDefinition
+
+#: How often numbers are reported.
+_REPORT_S: Final = 1.0
+#: How often the loop looks around while there is nothing to do.
+_IDLE_S: Final = 1.0
+#: Looks at definitions for something that an entry needs, and the pause between them: a node knows a table before others do.
+_LOOKS: Final = 4
+_LOOK_S: Final = 0.25
+#: How long a change of definitions may take until every node tells it.
+_SPREAD_MS: Final = 10_000
+#: Pause between attempts to reach the cluster while the log is read without it.
+_AGAIN_S: Final = 5.0
+
+
+class Run:
+    """What belongs to one run of a task. ``batches`` may be called once."""
+
+    def __init__(self, context: TaskContext) -> None:
+        """Does not block."""
+        self._context = context
+        self._log = context.log
+        config = context.config
+        self._settings = settings.task_settings(config)
+        self._events = settings.event_settings(config)
+        self._node = settings.task_node(config)
+        self._shard = settings.shard(config)
+        self._saved = context.offsets.items()
+        self._session: CqlSession | None = None
+        self._follower: LogFollower | None = None
+        self._backfills: Backfills | None = None
+        self._instructions: Sequence[Instruction] = ()
+        self._watch: asyncio.Task[None] | None = None
+        self._failed: BaseException | None = None
+        #: Offsets that are to be saved with the next batch: definitions.
+        self._unsaved: list[tuple[Position, Position | None]] = []
+        self._kept: dict[str, str] = {}
+        self.latency = Latency(context.metrics, self._node.name if self._node is not None else "")
+        self._reported = 0.0
+        self._labels = {"node": self._node.name} if self._node is not None else {}
+        self._stream: Stream | None = None
+        self._session_ready = False
+        #: When definitions were read last, ms since 1970; 0: they were not.
+        self._defined_ms = 0
+        self._skipped = self._decoded = 0
+        #: Whether a backfill had rows at the last look: there may be more of them.
+        self._more = False
+        self._partition = settings.log_partition(self._settings.prefix, self._node.name if self._node is not None else "")
+
+    # What the runtime tells.
+
+    def instruct(self, instructions: Sequence[Instruction]) -> None:
+        """The operator's standing requests, complete. Does not block."""
+        self._instructions = instructions
+        if self._backfills is not None:
+            self._backfills.instruct(instructions)
+
+    async def committed(self, offsets: Sequence[tuple[Position, Position]]) -> None:
+        """Positions have become durable: what is before them may be deleted."""
+        for partition, offset in offsets:
+            if partition == self._partition and self._follower is not None:
+                position = LogPosition.of(offset)
+                self.latency.delivered(position)
+                await self._follower.acknowledged(position)
+
+    async def close(self) -> None:
+        """Release everything; may be repeated."""
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.gather(self._watch, return_exceptions=True)
+        for part in (self._backfills, self._follower):
+            if part is not None:
+                await part.close()
+        if self._session is not None:
+            session, self._session = self._session, None
+            await session.release()
+
+    # The run.
+
+    async def batches(self) -> AsyncGenerator[Batch, None]:
+        """See ``SourceTask.batches``."""
+        config = self._context.config
+        known = saved.definitions(self._settings.prefix, self._saved)
+        self._catalog = Catalog(TableFilter(*settings.table_lists(config)), self._log, self._context.metrics)
+        self._catalog.remember(known)
+        self._kept = {each.table_id: each.text() for each in known}
+        await self._connect(required=not known)
+        place = self._place()
+        if self._node is not None:
+            self._follower = LogFollower(settings.log_settings(config, self._node), place, self._context.metrics, self._log)
+        where = Where(partition=self._partition, node=self._node.name if self._node is not None else "", segment=0, version=0)
+        stream = self._stream = Stream(where, place, self._catalog, self._builder, self._log)
+        backfills = self._backfills = Backfills(
+            settings.backfill_settings(config), self._shard, self._saved, catalog=self._catalog, builder=self._builder,
+            refresh=self._refresh, metrics=self._context.metrics, log=self._log)
+        backfills.instruct(self._instructions)
+        await self._begin_backfills()
+        self._watch = asyncio.create_task(self._keep_watch())
+        yield Batch([], offsets=self._take_unsaved())
+        reading: asyncio.Task[Stretch | None] | None = None
+        try:
+            while True:
+                if reading is None and self._follower is not None:
+                    reading = asyncio.create_task(self._follower.read())
+                await self._wait(backfills, reading)
+                if self._failed is not None:
+                    raise self._failed
+                if reading is not None and reading.done():
+                    done, reading = reading, None
+                    stretch = done.result()
+                    if stretch is not None:
+                        async for batch in self._deliver(stream, stretch):
+                            yield batch
+                    elif self._unsaved:
+                        yield Batch([], offsets=self._take_unsaved())
+                found = backfills.batch()
+                self._more = found is not None and bool(found.records)
+                if found is not None:
+                    yield found
+                self._report()
+        finally:
+            if reading is not None:
+                reading.cancel()
+                await asyncio.gather(reading, return_exceptions=True)
+
+    async def _wait(self, backfills: Backfills, reading: asyncio.Task[Any] | None) -> None:
+        """Until the log was looked at or a backfill has rows."""
+        if self._more:
+            await asyncio.sleep(0)
+            return
+        waiting = asyncio.ensure_future(backfills.wait())
+        try:
+            await asyncio.wait({waiting, *((reading,) if reading is not None else ())}, timeout=_IDLE_S,
+                               return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+
+    def _place(self) -> LogPosition | None:
+        saved = self._context.offsets.get(self._partition) if self._node is not None else None
+        return LogPosition.of(saved) if saved else None
+
+    # The log.
+
+    async def _deliver(self, stream: Stream, stretch: Stretch) -> AsyncGenerator[Batch, None]:
+        """The records of a stretch, divided into batches."""
+        number, total = 0, len(stretch.entries)
+        while True:
+            out: list[SourceRecord] = []
+            bad: list[BadRecord] = []
+            try:
+                number = stream.take(stretch, number, self._settings.max_batch, out, bad)
+            except Missing as missing:
+                number = stream.number
+                if out or bad:
+                    yield self._batch(stream.place, out, bad)
+                await self._look_for(stream, missing, stretch.written_ms)
+                continue
+            self.latency.read(stretch, out, stream.place)
+            yield self._batch(stream.place, out, bad)
+            if number >= total:
+                return
+
+    def _batch(self, place: LogPosition, out: list[SourceRecord], bad: list[BadRecord]) -> Batch:
+        unsaved = self._take_unsaved()
+        offset = place.offset()
+        # Behind records that were delivered and passed over again (done), the place that is saved already is the right one.
+        if place.done or not place.segment or (out and out[-1].source_offset == offset):
+            return Batch(out, tuple(bad), unsaved)
+        return Batch(out, tuple(bad), (*unsaved, (self._partition, offset)))
+
+    async def _look_for(self, stream: Stream, missing: Missing, written_ms: int) -> None:
+        """Read definitions until one has what an entry needs, or give it up.
+
+        What was written well before definitions were read, and is of a table that they don't have, is of one that was dropped.
+
+        Raises:
+            Retriable: the cluster can't be asked.
+        """
+        if missing.column is None and 0 < written_ms < self._defined_ms - _SPREAD_MS:
+            stream.give_up(missing, old=True)
+            return
+        before = self._catalog.by_id(missing.table_id)
+        for attempt in range(_LOOKS):
+            if attempt:
+                await asyncio.sleep(_LOOK_S)
+            await self._connect(required=True)
+            found = self._catalog.by_id(missing.table_id)
+            if found is not None and found != before:
+                stream.changed({found.table_id})
+                return
+        stream.give_up(missing)
+
+    def _builder(self, table: TableDefinition, version: int) -> TableEvents:
+        return builder(table, version, self._events)
+
+    # Definitions.
+
+    async def _connect(self, *, required: bool) -> None:
+        """Reach the cluster and read definitions; without it the log can be read as far as they are known.
+
+        Raises:
+            Retriable: it is away, and ``required``.
+        """
+        try:
+            if self._session is None:
+                self._session = await CqlSession.acquire(settings.session_settings(self._context.config))
+            self._catalog.session = self._session
+            await self._refresh()
+        except Retriable as error:
+            if required:
+                raise
+            self._log.warning("the cluster is away (%s): the log is read on with the definitions that were saved", error)
+
+    async def _refresh(self) -> None:
+        began = time.time_ns() // 1_000_000
+        self._changed(await self._catalog.refresh())
+        self._defined_ms = began
+
+    def _changed(self, ids: set[str]) -> None:
+        """Definitions are new or others: the stream forgets the old ones, and what is to be kept is saved.
+
+        Kept are all tables of keyspaces in which tables are captured: they share mutations, which can't be read in part.
+        """
+        if self._stream is not None:
+            self._stream.changed(ids)
+        if self._node is None:
+            return
+        keyspaces = {each.keyspace for each in self._catalog.tables()}
+        for table in self._catalog.known():
+            text = table.text()
+            if table.keyspace in keyspaces and self._kept.get(table.table_id) != text:
+                self._kept[table.table_id] = text
+                self._unsaved.append((saved.partition(self._settings.prefix, self._node.name, table.table_id),
+                                      saved.offset(table)))
+
+    def _take_unsaved(self) -> tuple[tuple[Position, Position | None], ...]:
+        found, self._unsaved = tuple(self._unsaved), []
+        return found
+
+    async def _keep_watch(self) -> None:
+        """Reach the cluster once it is there again, begin the backfills, and follow changes of definitions."""
+        try:
+            while not self._session_ready:
+                try:
+                    await self._connect(required=True)
+                    await self._begin_backfills()
+                except Retriable as error:
+                    self._log.debug("the cluster is away: %s", error)
+                    await asyncio.sleep(_AGAIN_S)
+            while True:
+                await asyncio.sleep(self._settings.refresh_s)
+                try:
+                    if await self._catalog.moved():
+                        await self._refresh()
+                except Retriable as error:
+                    self._log.debug("definitions can't be read: %s", error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the task has to tell
+            self._failed = error
+
+    async def _begin_backfills(self) -> None:
+        if self._session is None or self._backfills is None:
+            return
+        self._backfills.start(self._session)
+        if self._follower is not None and self._node is not None:
+            with suppress(Retriable):
+                self._follower.total_space(await server.total_space(self._session, self._node.directory))
+        self._session_ready = True
+
+    # Numbers.
+
+    def _report(self) -> None:
+        now = time.monotonic()
+        if now - self._reported < _REPORT_S or self._stream is None:
+            return
+        self._reported = now
+        counts, self._stream.counts = self._stream.counts, Counts()
+        for name, value in ((metrics.ENTRIES, counts.entries), (metrics.UPDATES, counts.updates),
+                            (metrics.EVENTS, counts.events), (metrics.IGNORED, counts.ignored),
+                            (metrics.UNKNOWN_TABLES, counts.unknown), (metrics.COUNTERS, counts.counters),
+                            (metrics.BAD, counts.bad),
+                            (metrics.DROPPED_CHANGES, self._stream.skipped() - self._skipped),
+                            (metrics.FULL_DECODES, self._stream.full_decodes() - self._decoded)):
+            if value > 0:
+                self._context.metrics.add(name, value, self._labels)
+        self._skipped, self._decoded = self._stream.skipped(), self._stream.full_decodes()
+        self.latency.report()

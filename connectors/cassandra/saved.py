@@ -1,0 +1,87 @@
+"""Definitions of tables among the connector's offsets: saved by id and for ever, so that old segments stay readable. Pure."""
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.cassandra.model import CLUSTER, NODE, TABLE_ID
+from connectors.cql.mutations import definition
+from connectors.cql.types import to_text
+from connectors.errors import Fatal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from connectors.api import Position
+    from connectors.cql.mutations.definition import TableDefinition
+
+#: Members of a saved definition.
+DEFINITION: Final = "definition"
+TABLE: Final = "table"
+VERSION: Final = "version"
+SEEN_MS: Final = "seen_ms"
+
+
+def partition(prefix: str, node: str, table_id: str) -> Position:
+    """The source partition under which the task of ``node`` keeps a table's definition."""
+    return {CLUSTER: prefix, NODE: node, TABLE_ID: table_id}
+
+
+def offset(table: TableDefinition, seen_ms: int | None = None) -> Position:
+    """The definition as a source offset; ``seen_ms``: when it was read, now if not given."""
+    return {DEFINITION: table.text(), TABLE: str(table), VERSION: table.version,
+            SEEN_MS: time.time_ns() // 1_000_000 if seen_ms is None else seen_ms}
+
+
+def definitions(prefix: str, offsets: Sequence[tuple[Position, Position]]) -> list[TableDefinition]:
+    """All saved definitions, of each id the one that was seen last: whichever node's task has saved it.
+
+    Raises:
+        Fatal: one can't be read; the message says which.
+    """
+    newest: dict[str, Position] = {}
+    for table_id, _, saved in _saved(prefix, offsets):
+        known = newest.get(table_id)
+        if known is None or (saved.get(SEEN_MS) or 0) > (known.get(SEEN_MS) or 0):
+            newest[table_id] = saved
+    found = []
+    for table_id, saved in newest.items():
+        try:
+            found.append(definition.parse(saved[DEFINITION]))
+        except Fatal as error:
+            raise Fatal(f"{error}. Reset the offset of the partition with {TABLE_ID}={table_id}: the definition is then read "
+                        "from the cluster, if the table is still there") from None
+    return found
+
+
+def tables(prefix: str, offsets: Sequence[tuple[Position, Position]]) -> list[dict[str, Any]]:
+    """The tables with their definitions as REST shows them: by name, of those made again under a name the newest first."""
+    books: dict[str, dict[str, dict[str, Any]]] = {}
+    for table_id, node, saved in _saved(prefix, offsets):
+        try:
+            table = definition.parse(saved[DEFINITION])
+        except Fatal:
+            continue  # altered by hand; the task complains
+        seen = int(saved.get(SEEN_MS) or 0)
+        entries = books.setdefault(str(table), {})
+        entry = entries.get(table_id)
+        nodes = sorted({*(entry["nodes"] if entry else ()), node})
+        if entry is None or seen > entry["ts_ms"]:
+            entry = entries[table_id] = {
+                "version": table.version, "table_id": table_id, "ts_ms": seen, "cdc": table.cdc,
+                "columns": [{"name": each.name, "type": to_text(each.type), "kind": each.kind} for each in table.columns],
+                "dropped_columns": [{"name": each.name, "type": to_text(each.type), "dropped_ms": each.dropped_us // 1000}
+                                    for each in table.dropped]}
+        entry["nodes"] = nodes
+    shown = []
+    for name, entries in sorted(books.items()):
+        versions = sorted(entries.values(), key=lambda each: each["ts_ms"], reverse=True)
+        shown.append({"table": name, "version": versions[0]["version"], "versions": versions})
+    return shown
+
+
+def _saved(prefix: str, offsets: Sequence[tuple[Position, Position]]) -> Iterator[tuple[str, str, Position]]:
+    for source, saved in offsets:
+        table_id, node = source.get(TABLE_ID), source.get(NODE)
+        if source.get(CLUSTER) == prefix and isinstance(table_id, str) and isinstance(saved.get(DEFINITION), str):
+            yield table_id, str(node), saved

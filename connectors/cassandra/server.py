@@ -1,0 +1,170 @@
+"""What the nodes say of themselves: their versions, and the settings that decide whether their logs can be read.
+
+``system_views`` answers for the node that is asked, and the driver asks them in turn: so the question is put several times.
+Values are those of ``cassandra.yaml`` of 4.0 (``cdc_total_space_in_mb: 4096``) or of 4.1 on (``cdc_total_space: 4096MiB``).
+"""
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from connectors.errors import Fatal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from connectors.cql.session import CqlSession
+
+_LOCAL: Final = "ONE"
+#: Rounds of questions, and settings asked for.
+_MOST_ASKED: Final = 24
+_NAMES: Final = ("broadcast_address", "listen_address", "rpc_address", "cdc_enabled", "cdc_raw_directory", "cdc_block_writes",
+                 "cdc_total_space", "commitlog_directory", "commitlog_segment_size",
+                 "transparent_data_encryption_options.enabled")
+#: What 4.0 calls some of them; later servers complain of these.
+_OLD_NAMES: Final = ("cdc_total_space_in_mb", "commitlog_segment_size_in_mb", "transparent_data_encryption_options_enabled")
+_SIZE: Final = re.compile(r"(\d+)\s*(B|KiB|MiB|GiB)?\Z")
+_UNITS: Final = {None: 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+_VERSION: Final = re.compile(r"(\d+)\.(\d+)")
+
+
+class NodeSettings(NamedTuple):
+    """What counts of a node's settings; None or empty for what it does not tell.
+
+    Attributes:
+        address: the node's.
+        cdc_enabled: whether it keeps segments for readers at all.
+        cdc_block_writes: whether it refuses writes when the directory is full; else it deletes the oldest segments.
+        total_space: bytes that ``cdc_raw`` may take.
+        segment_size: bytes of a segment.
+        cdc_raw: path of the directory on its machine.
+        commitlog: path of the commit log itself.
+        encrypted: whether segments are encrypted.
+    """
+
+    address: str
+    cdc_enabled: bool | None = None
+    cdc_block_writes: bool | None = None
+    total_space: int | None = None
+    segment_size: int | None = None
+    cdc_raw: str = ""
+    commitlog: str = ""
+    encrypted: bool = False
+
+
+class Cluster(NamedTuple):
+    """The nodes as the one that was asked knows them.
+
+    Attributes:
+        versions: ``release_version`` of each node.
+        nodes: how many there are.
+    """
+
+    versions: tuple[str, ...]
+    nodes: int
+
+
+def size_of(text: str | None) -> int | None:
+    """``4096MiB`` as bytes; None: it is no size."""
+    found = _SIZE.match((text or "").strip())
+    return int(found[1]) * _UNITS[found[2]] if found else None
+
+
+def settings_of(values: Mapping[str, str | None]) -> NodeSettings:
+    """A node's settings from the rows of ``system_views.settings``. Pure."""
+    def yes(name: str) -> bool | None:
+        text = values.get(name)
+        return None if text is None else text.strip().lower() == "true"
+
+    def size(name: str) -> int | None:
+        megabytes = size_of(values.get(f"{name}_in_mb"))
+        return size_of(values.get(name)) or (None if megabytes is None else megabytes << 20)
+
+    addresses = [values.get(name) for name in ("broadcast_address", "listen_address", "rpc_address")]
+    secret = [yes(f"transparent_data_encryption_options{mark}enabled") for mark in "._"]
+    return NodeSettings(
+        address=next((each for each in addresses if each), ""),
+        cdc_enabled=yes("cdc_enabled"), cdc_block_writes=yes("cdc_block_writes"),
+        total_space=size("cdc_total_space") or None,  # 0 where cdc is off
+        segment_size=size("commitlog_segment_size"), cdc_raw=(values.get("cdc_raw_directory") or "").rstrip("/"),
+        commitlog=(values.get("commitlog_directory") or "").rstrip("/"),
+        encrypted=True in secret)
+
+
+def version_of(text: str | None) -> tuple[int, int]:
+    """``5.0.9`` as (5, 0); (0, 0): it is no version."""
+    found = _VERSION.match(text or "")
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+async def cluster(session: CqlSession) -> Cluster:
+    """The nodes and their versions.
+
+    Raises:
+        Retriable: nodes are away, busy or too slow.
+        Fatal: the server refuses the query.
+    """
+    rows = await session.query("SELECT release_version FROM system.local", consistency=_LOCAL)
+    rows += await session.query("SELECT release_version FROM system.peers", consistency=_LOCAL)
+    return Cluster(tuple(str(row["release_version"]) for row in rows if row["release_version"]), len(rows))
+
+
+async def node_settings(session: CqlSession, nodes: int) -> list[NodeSettings]:
+    """The settings of the nodes that answer, by address; some of ``nodes`` may not come to be asked.
+
+    Raises:
+        Retriable: nodes are away, busy or too slow.
+        Fatal: the server refuses the query (``GRANT SELECT ON KEYSPACE system_views``), or has no such table.
+    """
+    found: dict[str, NodeSettings] = {}
+    names: Sequence[str] = _NAMES
+    for _ in range(min(2 * nodes, _MOST_ASKED) if nodes > 1 else 1):
+        values = await _settings(session, names)
+        if "cdc_total_space" not in values and names is _NAMES:
+            names = (*_NAMES, *_OLD_NAMES)
+            values = await _settings(session, names)
+        one = settings_of(values)
+        found[one.address] = one
+        if len(found) == nodes:
+            break
+    return [found[address] for address in sorted(found)]
+
+
+async def _settings(session: CqlSession, names: Sequence[str]) -> dict[str, str | None]:
+    wanted = ", ".join(f"'{name}'" for name in names)
+    rows = await session.query(f"SELECT name, value FROM system_views.settings WHERE name IN ({wanted})",  # noqa: S608 - constants
+                               consistency=_LOCAL)
+    return {row["name"]: row["value"] for row in rows}
+
+
+async def total_space(session: CqlSession, directory: str) -> int:
+    """Bytes that the node with this ``cdc_raw`` may keep there: its ``cdc_total_space``; 0: not known.
+
+    Where paths don't tell which node it is (all have the same one, or a container has its own), the smallest of them counts.
+    Never raises ``Fatal``: a role that may not ask gets 0.
+
+    Raises:
+        Retriable: nodes are away, busy or too slow.
+    """
+    try:
+        known = await node_settings(session, (await cluster(session)).nodes)
+    except Fatal:
+        return 0
+    same = [each for each in known if each.cdc_raw == directory]
+    return smallest_space(same or known)
+
+
+def smallest_space(known: Sequence[NodeSettings]) -> int:
+    """The smallest ``cdc_total_space`` that is known; 0: none is."""
+    return min((each.total_space for each in known if each.total_space), default=0)
+
+
+def replicas(replication: Any) -> int:
+    """Copies of each row, by the ``replication`` of ``system_schema.keyspaces``; over all data centres. Pure."""
+    options = replication if isinstance(replication, dict) else {each["key"]: each["value"] for each in replication or ()}
+    total = 0
+    for name, value in options.items():
+        count = str(value).partition("/")[0]  # "3/1" has a transient replica
+        if name != "class" and count.isdigit():
+            total += int(count)
+    return total

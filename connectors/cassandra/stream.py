@@ -1,0 +1,261 @@
+"""From stretches of a node's log to records: which table each update is of, and what to do with those nobody knows. No I/O."""
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
+
+from connectors.api import BadRecord
+from connectors.cassandra.model import LogPosition
+from connectors.cql.mutations.head import TABLE_ID_BYTES, mutation
+from connectors.cql.mutations.reference import UnknownColumn, skip_update
+from connectors.errors import Skippable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from connectors.api import SourceRecord
+    from connectors.cassandra.events.contract import TableEvents, Where
+    from connectors.cassandra.model import Stretch
+    from connectors.cql.mutations.definition import TableDefinition
+
+#: Of a damaged or unreadable entry, what goes into its ``BadRecord``.
+_RAW_BYTES: Final = 1 << 20
+#: More updates than an entry can have: its end ends it.
+_UNCOUNTED: Final = 1 << 31
+
+
+class Definitions(Protocol):
+    """Where tables are looked up; see ``connectors.cassandra.catalog``."""
+
+    def by_id(self, table_id: bytes) -> TableDefinition | None:
+        """A table of the cluster, captured or not."""
+
+    def captured(self, table: TableDefinition) -> bool:
+        """Whether its changes are delivered."""
+
+    def known(self) -> list[TableDefinition]:
+        """All tables."""
+
+
+class Missing(Exception):
+    """An entry can't be read with what is known: definitions have to be read anew, or given up.
+
+    Attributes:
+        table_id: of the update's table.
+        column: the column that the known definition lacks; None: the table is not known at all.
+        error: what was said of it.
+    """
+
+    def __init__(self, table_id: bytes, column: str | None, error: Skippable | None) -> None:
+        super().__init__(table_id.hex(), column)
+        self.table_id = table_id
+        self.column = column
+        self.error = error
+
+
+class Counts(msgspec.Struct):
+    """What was met since the last look; the counters of ``metrics``."""
+
+    entries: int = 0
+    updates: int = 0
+    events: int = 0
+    ignored: int = 0
+    unknown: int = 0
+    counters: int = 0
+    bad: int = 0
+    bytes: int = 0
+
+
+class _Table(msgspec.Struct):
+    """What is done with a table's updates: ``events`` None means that they are passed over."""
+
+    definition: TableDefinition
+    events: TableEvents | None
+    refused: bool = False
+
+
+class Stream:
+    """The records of one node's log, in order. Not thread-safe; does not block.
+
+    Args:
+        where: partition and node; its other members are changed entry by entry.
+        place: what was delivered before; None: nothing.
+        definitions: the tables.
+        builder: makes the events of a definition, for a version of the log's format.
+        log: the task's.
+    """
+
+    def __init__(self, where: Where, place: LogPosition | None, definitions: Definitions,
+                 builder: Callable[[TableDefinition, int], TableEvents], log: logging.LoggerAdapter[logging.Logger]) -> None:
+        #: Whoever reads them puts new ones here.
+        self.counts = Counts()
+        #: The entry that ``take`` goes on with.
+        self.number = 0
+        #: Up to where the log was taken.
+        self.place = place or LogPosition(0)
+        self._where = where
+        self._definitions = definitions
+        self._builder = builder
+        self._log = log
+        self._tables: dict[tuple[int, bytes], _Table] = {}
+        #: Tables, and columns of them, that nobody knows: their updates are passed over.
+        self._given_up: set[tuple[bytes, str | None]] = set()
+        #: Changes left out by builders that are gone.
+        self._skipped = 0
+
+    def skipped(self) -> int:
+        """Changes that the output form has no event for, in all."""
+        return self._skipped + sum(each.events.skipped.total() for each in self._tables.values() if each.events is not None)
+
+    def full_decodes(self) -> int:
+        """Updates that the fast decoder left to the complete one, since definitions changed last."""
+        return sum(each.events.full_decodes for each in self._tables.values() if each.events is not None)
+
+    def changed(self, ids: set[str]) -> None:
+        """Definitions of tables (ids as text) are new or others."""
+        wanted = {bytes.fromhex(each.replace("-", "")) for each in ids}
+        for key in [key for key in self._tables if key[1] in wanted]:
+            events = self._tables.pop(key).events
+            self._skipped += events.skipped.total() if events is not None else 0
+        self._given_up = {each for each in self._given_up if each[0] not in wanted}
+
+    def give_up(self, missing: Missing, *, old: bool = False) -> None:
+        """What an entry lacks is not to be had: it is passed over, now and later, until ``changed``.
+
+        Args:
+            missing: what was asked for.
+            old: the entry was there before definitions were read for the first time: its table was dropped before that.
+        """
+        self._given_up.add((missing.table_id, missing.column))
+        if missing.column is None:
+            self._log.log(logging.INFO if old else logging.WARNING,
+                          "segment %d has mutations of a table that is not known (id %s): it was dropped %s. They are skipped "
+                          "and counted", self._where.segment, missing.table_id.hex(),
+                          "before this connector began" if old else "before its definition could be read")
+
+    def take(self, stretch: Stretch, first: int, limit: int, out: list[SourceRecord], bad: list[BadRecord]) -> int:
+        """Append the records of a stretch's entries from number ``first`` on, until there are ``limit`` or more.
+
+        Returns:
+            The number of the entry to go on with; ``len(stretch.entries)``: all are taken.
+
+        Raises:
+            Missing: of the entry that ``self.place`` stands before; nothing of it was appended. Go on with the same entry,
+                whose number is ``self.number``.
+        """
+        where, place = self._where, self.place
+        if stretch.segment != place.segment:
+            place = LogPosition(stretch.segment)
+        where.segment, where.version = stretch.segment, stretch.version
+        where.read_ms = time.time_ns() // 1_000_000
+        data, entries = stretch.data, stretch.entries
+        counts = self.counts
+        number = first
+        before, done = place.position, place.done
+        self.number = number
+        total = len(entries)
+        try:
+            while number < total and len(out) < limit:
+                start, end, position = entries[number]
+                if position <= before:
+                    number += 1
+                    continue
+                where.before, where.position, where.done = before, position, 0
+                mark = len(out)
+                try:
+                    self._entry(data, start, end, out, bad)
+                except Missing:
+                    del out[mark:]
+                    raise
+                if done:
+                    del out[mark:mark + done]
+                    done = 0
+                counts.events += len(out) - mark
+                counts.entries += 1
+                counts.bytes += end - start
+                before = position
+                number += 1
+        finally:
+            self.number = number
+            self.place = LogPosition(stretch.segment, before, done)
+        if number == total:
+            self.place = LogPosition(stretch.segment, max(before, stretch.position), done, stretch.finished)
+        return number
+
+    def _entry(self, data: bytes, start: int, end: int, out: list[SourceRecord], bad: list[BadRecord]) -> None:
+        where = self._where
+        version = where.version
+        identity = b""
+        try:
+            count, at = mutation(data, start, version)
+            while count > 0 and at < end:
+                count -= 1
+                identity = data[at:at + TABLE_ID_BYTES]
+                table = self._tables.get((version, identity)) or self._table(version, identity)
+                if table is None:
+                    if count:
+                        # Without its definition nobody can tell where the update ends: on with the next that is captured.
+                        at = self._captured_behind(data, at + TABLE_ID_BYTES, end)
+                        if at < 0:
+                            return
+                        count = _UNCOUNTED
+                elif table.events is not None:
+                    self.counts.updates += 1
+                    where.last = count == 0
+                    mark = len(out)
+                    at = table.events.update(data, at, None if count else end, where, out)
+                    if at > end or (at < end and count == 0):
+                        del out[mark:]
+                        self._bad(data, start, end, bad, Skippable(
+                            f"the mutation has {end - start} bytes, its updates have {at - start}"), identity)
+                        return
+                else:
+                    if table.refused:
+                        self.counts.counters += 1
+                    else:
+                        self.counts.ignored += 1
+                    if count:
+                        at = skip_update(data, at, table.definition, version)
+        except UnknownColumn as error:
+            if (identity, error.column) not in self._given_up:
+                raise Missing(identity, error.column, error) from None
+            self._bad(data, start, end, bad, error, identity)
+        except Skippable as error:
+            self._bad(data, start, end, bad, error, identity)
+        except (IndexError, ValueError, OverflowError) as error:
+            self._bad(data, start, end, bad, Skippable(f"the mutation can't be read: {error!r}"), identity)
+
+    def _captured_behind(self, data: bytes, at: int, end: int) -> int:
+        """Where the first update of a captured table begins behind ``at``; -1: there is none.
+
+        Ids are random enough (time and node) that their 16 bytes are not met by chance.
+        """
+        ids = [bytes.fromhex(each.table_id.replace("-", "")) for each in self._definitions.known()
+               if self._definitions.captured(each)]
+        return min((found for each in ids if (found := data.find(each, at, end)) >= 0), default=-1)
+
+    def _table(self, version: int, identity: bytes) -> _Table | None:
+        definition = self._definitions.by_id(identity)
+        if definition is None:
+            if (identity, None) not in self._given_up:
+                raise Missing(identity, None, None)
+            self.counts.unknown += 1
+            return None
+        wanted = self._definitions.captured(definition)
+        refused = wanted and definition.has_counters
+        events = self._builder(definition, version) if wanted and not refused else None
+        found = self._tables[version, identity] = _Table(definition, events, refused)
+        return found
+
+    def _bad(self, data: bytes, start: int, end: int, bad: list[BadRecord], error: Exception,
+             identity: bytes) -> None:
+        where = self._where
+        self.counts.bad += 1
+        table = self._tables.get((where.version, identity))
+        place = f"node {where.node}, segment {where.segment}, position {where.position}"
+        topic = table.events.topic if table is not None and table.events is not None else None
+        bad.append(BadRecord(where.partition, where.ended(), Skippable(f"{place}: {error}"),
+                             data[start:min(end, start + _RAW_BYTES)], topic))

@@ -1,0 +1,1 @@
+"""Cassandra's serialized mutations, as commit logs hold them: what decodes and writes them."""

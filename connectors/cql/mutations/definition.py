@@ -1,0 +1,188 @@
+"""A table's definition, as a reader of serialized mutations needs it: bytes carry names of columns, never types."""
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+
+from connectors.cql.types import CqlType, to_text
+from connectors.errors import Fatal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Kind = Literal["partition_key", "clustering", "static", "regular"]
+_PLACES: Final = {"partition_key": 0, "clustering": 1, "static": 2, "regular": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column; meets ``connectors.formats.partition_update.ColumnLike``.
+
+    Attributes:
+        name: as it is, without quotes.
+        type: with the fields of its UDTs filled in.
+        kind: its part in the table.
+        position: place in the partition or clustering key, else -1.
+        reversed: whether the clustering order is DESC.
+    """
+
+    name: str
+    type: CqlType
+    kind: Kind
+    position: int = -1
+    reversed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedColumn:
+    """A column that was dropped; its cells with a write time up to ``dropped_us`` are hidden, also under a re-added name.
+
+    Attributes:
+        name: as it was.
+        type: as it was; the server has made tuples of UDTs in it.
+        kind: static or regular.
+        dropped_us: when, µs since 1970.
+    """
+
+    name: str
+    type: CqlType
+    kind: Kind
+    dropped_us: int
+
+
+# Not slots: cached properties.
+@dataclass(frozen=True)
+class TableDefinition:
+    """A table as it is defined at one time. Later definitions of one table id read older bytes too.
+
+    Attributes:
+        keyspace: its keyspace.
+        table: its name.
+        table_id: the server's id of it, as canonical text; another one after DROP and CREATE.
+        columns: partition key, clustering key, static by name, regular by name.
+        dropped: columns that are gone, or were and are there again.
+        cdc: whether changes are captured (``cdc = true``).
+    """
+
+    keyspace: str
+    table: str
+    table_id: str
+    columns: tuple[Column, ...]
+    dropped: tuple[DroppedColumn, ...] = ()
+    cdc: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.keyspace}.{self.table}"
+
+    def __hash__(self) -> int:
+        # Definitions are keys of caches that are asked for each mutation: a hash of all columns would cost more than that.
+        return hash((self.table_id, len(self.columns), len(self.dropped)))
+
+    @cached_property
+    def key(self) -> tuple[Column, ...]:
+        """Columns of the partition key in order."""
+        return tuple(each for each in self.columns if each.kind == "partition_key")
+
+    @cached_property
+    def clustering(self) -> tuple[Column, ...]:
+        """Columns of the clustering key in order."""
+        return tuple(each for each in self.columns if each.kind == "clustering")
+
+    @cached_property
+    def static(self) -> tuple[Column, ...]:
+        """Static columns by name."""
+        return tuple(each for each in self.columns if each.kind == "static")
+
+    @cached_property
+    def regular(self) -> tuple[Column, ...]:
+        """The other columns by name."""
+        return tuple(each for each in self.columns if each.kind == "regular")
+
+    @cached_property
+    def has_counters(self) -> bool:
+        """Whether it is a table of counters, whose changes can't be merged."""
+        return any(each.type.name == "counter" for each in self.columns)
+
+    @cached_property
+    def version(self) -> str:
+        """A short text that is equal for equal columns: names, types, kinds, order; ``cdc`` does not count.
+
+        A column that was dropped and added again is another one than before; other dropped columns do not count.
+        """
+        parts: list[tuple[Any, ...]] = [(each.name, to_text(each.type), each.kind, each.position, each.reversed,
+                                         _fields(each.type)) for each in self.columns]
+        names = {each.name for each in self.columns}
+        parts += [(each.name, each.dropped_us) for each in self.dropped if each.name in names]
+        return hashlib.blake2b(repr(parts).encode(), digest_size=4).hexdigest()
+
+    def text(self) -> str:
+        """The definition as JSON; ``parse`` reads it."""
+        return msgspec.json.encode(_Stored(
+            self.keyspace, self.table, self.table_id, self.cdc,
+            [_StoredColumn(each.name, _plain(each.type), each.kind, each.position, each.reversed) for each in self.columns],
+            [_StoredDropped(each.name, _plain(each.type), each.kind, each.dropped_us) for each in self.dropped])).decode()
+
+
+def make(keyspace: str, table: str, table_id: str, columns: Iterable[Column], *, dropped: Iterable[DroppedColumn] = (),
+         cdc: bool = False) -> TableDefinition:
+    """A definition with its columns put in order."""
+    ordered = sorted(columns, key=lambda each: (_PLACES[each.kind], each.position, each.name))
+    return TableDefinition(keyspace, table, table_id, tuple(ordered), tuple(sorted(dropped, key=lambda each: each.name)), cdc)
+
+
+def parse(text: str) -> TableDefinition:
+    """The inverse of ``TableDefinition.text``.
+
+    Raises:
+        Fatal: it is none; the message says why.
+    """
+    try:
+        stored = msgspec.json.decode(text, type=_Stored)
+    except msgspec.MsgspecError as error:
+        raise Fatal(f"The saved definition of a table can't be read: {error}: {text[:200]}") from None
+    return make(stored.keyspace, stored.table, stored.table_id,
+                [Column(each.name, _type(each.type), each.kind, each.position, each.reversed) for each in stored.columns],
+                dropped=[DroppedColumn(each.name, _type(each.type), each.kind, each.dropped_us) for each in stored.dropped],
+                cdc=stored.cdc)
+
+
+class _StoredColumn(msgspec.Struct, array_like=True):
+    name: str
+    type: dict[str, Any]
+    kind: Kind
+    position: int
+    reversed: bool
+
+
+class _StoredDropped(msgspec.Struct, array_like=True):
+    name: str
+    type: dict[str, Any]
+    kind: Kind
+    dropped_us: int
+
+
+class _Stored(msgspec.Struct):
+    keyspace: str
+    table: str
+    table_id: str
+    cdc: bool
+    columns: list[_StoredColumn]
+    dropped: list[_StoredDropped]
+
+
+def _fields(kind: CqlType) -> tuple[Any, ...]:
+    return (kind.field_names, tuple(_fields(each) for each in kind.arguments))
+
+
+def _plain(kind: CqlType) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.to_builtins(kind)
+    return {name: value for name, value in found.items() if value not in (None, "", (), [], 0, False)} | (
+        {"arguments": [_plain(each) for each in kind.arguments]} if kind.arguments else {})
+
+
+def _type(value: dict[str, Any]) -> CqlType:
+    return msgspec.convert(value, CqlType)

@@ -1,0 +1,194 @@
+"""CPU per mutation of the connector's parts, one after the other on the same segments: framing, decoding, events, encoding."""
+from __future__ import annotations
+
+import gc
+import logging
+import time
+import uuid
+from collections.abc import Callable  # noqa: TC003 - of a NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from connectors.cassandra.catalog import Catalog, TableFilter
+from connectors.cassandra.config import CONFIG, session_settings
+from connectors.cassandra.events import builder
+from connectors.cassandra.events.contract import EventSettings, Where
+from connectors.cassandra.log.segment import Segment
+from connectors.cassandra.model import CLUSTER, NODE
+from connectors.cassandra.stream import Stream
+from connectors.cql.mutations.compiled import Decoder
+from connectors.cql.mutations.head import mutation
+from connectors.cql.session import CqlSession
+from tests.bench._cassandra_rows import FULL, finished
+from worker.converters.avro_compile import compile_avro
+from worker.converters.avro_schema import AvroSettings
+from worker.converters.bytearray import ByteArrayConverter
+from worker.converters.json import JsonConverter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from connectors.api import BadRecord, SourceRecord
+    from connectors.cassandra.model import Stretch
+    from connectors.cql.mutations.definition import TableDefinition
+    from connectors.schema import Schema
+    from worker.converters.base import Encode
+
+_LOG = logging.LoggerAdapter(logging.getLogger(__name__), {})
+_ALIVE = 2000  # records that are there at one time, about as in a task
+
+
+def _json(schema: Schema | None) -> Encode:
+    return JsonConverter({"schemas.enable": "false"}).encoder("t", schema)
+
+
+def _avro(schema: Schema | None) -> Encode:
+    return compile_avro(schema, AvroSettings(), b"\0\0\0\0\1")
+
+
+def _bytes(schema: Schema | None) -> Encode:
+    return ByteArrayConverter({}).encoder("t", schema)
+
+
+class Form(NamedTuple):
+    """An output form with the converters that suit it: how benchmarks print it, the option's value, keys, values."""
+
+    label: str
+    name: Literal["partition-update", "partition-update-raw", "debezium"]
+    key: Callable[[Schema | None], Encode]
+    value: Callable[[Schema | None], Encode]
+
+
+FORMS: Final = (
+    Form("partition-update-raw, Avro", "partition-update-raw", _bytes, _avro),
+    Form("partition-update, Avro", "partition-update", _bytes, _avro),
+    Form("debezium, JSON", "debezium", _json, _json),
+)
+
+
+class Costs(NamedTuple):
+    """CPU microseconds a mutation, and bytes of a record."""
+
+    build: float
+    encode: float
+    record_bytes: float
+
+
+async def definitions(config: Mapping[str, Any]) -> Catalog:
+    """What the server says of its tables."""
+    session = await CqlSession.acquire(session_settings(CONFIG.parse(config)))
+    try:
+        catalog = Catalog(TableFilter(), _LOG)
+        catalog.session = session
+        await catalog.refresh()
+        return catalog
+    finally:
+        await session.release()
+
+
+def stretches(folder: Path, *, max_bytes: int = 1 << 20) -> tuple[list[Stretch], float]:
+    """Everything in the folder's segments, and the CPU seconds of reading, framing and checksums."""
+    found: list[Stretch] = []
+    began = time.process_time()
+    for path in finished(folder):
+        segment = Segment(path, int(path.stem.split("-")[2]))
+        try:
+            while True:
+                stretch = segment.read(None, complete=True, max_bytes=max_bytes)
+                if stretch is None or stretch.problem:
+                    raise RuntimeError(f"{path} can't be read to its end: {stretch.problem if stretch else 'nothing more'}")
+                found.append(stretch)
+                if stretch.finished:
+                    break
+        finally:
+            segment.close()
+    return found, time.process_time() - began
+
+
+def _own(found: Sequence[Stretch], table: TableDefinition) -> list[tuple[bytes, int, int]]:
+    """Where the updates of the table begin and end: (data, start, end)."""
+    identity = uuid.UUID(table.table_id).bytes
+    own = []
+    for stretch in found:
+        for entry in stretch.entries:
+            _, at = mutation(stretch.data, entry.start, stretch.version)
+            if stretch.data[at:at + 16] == identity:
+                own.append((stretch.data, at, entry.end))
+    return own
+
+
+def decode(found: Sequence[Stretch], table: TableDefinition) -> tuple[float, int, float]:
+    """CPU seconds of decoding the table's updates with the compiled decoder; how many; bytes of a mutation."""
+    decoder = Decoder(table, found[0].version)
+    own = _own(found, table)
+    plain = decoder.plain
+    for data, at, _ in own[:1000]:
+        plain(data, at)
+    began = time.process_time()
+    missed = 0
+    for data, at, _ in own:
+        if plain(data, at) is None:
+            missed += 1
+    used = time.process_time() - began
+    if missed:
+        raise RuntimeError(f"the fast decoder left {missed} of {len(own)} updates to the complete one")
+    return used, len(own), sum(end - at + 1 for _, at, end in own) / max(len(own), 1)
+
+
+def build(found: Sequence[Stretch], catalog: Catalog, form: Form) -> Costs:
+    """CPU of everything between a stretch and its records, and of encoding these, for one output form."""
+    settings = EventSettings(topic_prefix="bench", output_format=form.name)
+    where = Where(partition={CLUSTER: "bench", NODE: "local"}, node="local", segment=0, version=0)
+    stream = Stream(where, None, catalog, lambda table, version: builder(table, version, settings), _LOG)
+    encoders: dict[int, tuple[Encode, Encode]] = {}
+    building = encoding = 0.0
+    count = size = 0
+    for stretch in found:
+        number = 0
+        while True:
+            out: list[SourceRecord] = []
+            bad: list[BadRecord] = []
+            began = time.process_time()
+            number = stream.take(stretch, number, _ALIVE, out, bad)
+            built = time.process_time()
+            if bad:
+                raise RuntimeError(f"a mutation can't be read: {bad[0].error}")
+            if out:
+                schema = out[0].value_schema
+                if id(schema) not in encoders:
+                    encoders[id(schema)] = form.key(out[0].key_schema), form.value(schema)
+                    built = time.process_time()
+                key, value = encoders[id(schema)]
+                for record in out:
+                    size += len(key(record.key) or b"") + len(value(record.value) or b"")
+            building, encoding = building + built - began, encoding + time.process_time() - built
+            count += len(out)
+            if number >= len(stretch.entries):
+                break
+    return Costs(building / count * 1e6, encoding / count * 1e6, size / count)
+
+
+async def run(folder: Path, config: Mapping[str, Any]) -> None:
+    """Print all stages."""
+    stretches(folder)  # the files are in memory from now on
+    gc.collect()
+    found, framing = stretches(folder)
+    entries = sum(len(each.entries) for each in found)
+    size = sum(len(each.data) for each in found)
+    print(f"\nstages, CPU us/mutation, one thread\n{'framing and checksums':34}{framing / entries * 1e6:>8.2f}"
+          f"   {entries / framing / 1e6:.2f}M entries/s, {size / framing / 1e6:.0f} MB/s", flush=True)
+    catalog = await definitions(config)
+    table = next(each for each in catalog.tables() if str(each) == FULL)
+    gc.collect()
+    gc.freeze()  # half a million entries are alive here, and a few thousand in a task
+    try:
+        used, count, mutation_bytes = decode(found, table)
+        print(f"{'decoding, compiled':34}{used / count * 1e6:>8.2f}   {count / used / 1e3:.0f}k/s, "
+              f"{mutation_bytes:.0f} bytes a mutation", flush=True)
+        for form in FORMS:
+            build(found[:1], catalog, form)  # the first run makes decoder and builder
+            costs = build(found, catalog, form)
+            print(f"{form.label:34}{costs.build:>8.2f} to the record, {costs.encode:.2f} its encoding "
+                  f"({costs.record_bytes:.0f} bytes)", flush=True)
+    finally:
+        gc.unfreeze()

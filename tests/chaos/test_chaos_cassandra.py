@@ -1,0 +1,122 @@
+"""The Cassandra connector under faults: workers, task hosts and the node itself are killed, while a backfill runs too."""
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from compose.local.cassandra import CassandraNode
+from compose.local.jvm import FAST_START
+from tests.chaos.cassandra_load import CassandraLoad, folded, updates
+from tests.chaos.cluster import PATIENCE, Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from connectors.formats.partition_update import PartitionUpdate
+    from tests.chaos.conftest import ProxiedKafka
+
+CONVERTERS = {"key.converter": "ByteArrayConverter", "value.converter": "JsonConverter",
+              "value.converter.schemas.enable": "true"}
+
+
+class Scene:
+    """A node, a writer, two workers that both see the node's directory, and the connector between them."""
+
+    def __init__(self, folder: Path, bootstrap: str, node: CassandraNode, *, exactly_once: bool, **options: str) -> None:
+        self.node, self.bootstrap, self.exactly_once = node, bootstrap, exactly_once
+        self.name = f"c{secrets.token_hex(4)}"
+        self.load = CassandraLoad(lambda: node.address, self.name)
+        self.load.create()
+        self.cluster = Cluster(folder, bootstrap, f"cassandra-{self.name}", exactly_once=exactly_once, properties=CONVERTERS)
+        self.cluster.start(2)
+        self.load.start()
+        self.cluster.running[0].create(self.name, {
+            "connector.class": "cassandra", "tasks.max": "2", "topic.prefix": self.name, "cassandra.hosts": node.address,
+            "cdc.raw.directories": str(node.data / "cdc_raw"), "table.include.list": f"{self.name}\\..*",
+            "snapshot.chunk.rows": "100", "max.batch.size": "200", **options})
+
+    def found(self) -> list[PartitionUpdate]:
+        """What is in the topic."""
+        return updates(self.bootstrap, f"{self.name}.{self.load.table}", committed=self.exactly_once)
+
+    def until_updates(self, more: int) -> None:
+        """Wait until so many more changes of the log have come."""
+        def count() -> int:
+            return sum(not each.source.snapshot for each in self.found())
+
+        target = count() + more
+        self.cluster.until(lambda: count() >= target, f"no {more} more changes came", 2 * PATIENCE)
+
+    def until_pulled(self, request: str) -> None:
+        """Wait until a backfill is done."""
+        def done() -> bool:
+            status, body = self.cluster.ask("GET", f"/connectors/{self.name}/snapshots/{request}")
+            return status == 200 and body["state"] == "completed"
+
+        self.cluster.until(done, f"the backfill {request} did not end", 2 * PATIENCE)
+
+    def finish(self) -> None:
+        """Stop writing, wait for what is missing, compare."""
+        self.load.stop()
+        wanted = self.load.rows()
+        self.cluster.until(lambda: folded(self.found()) == wanted, "Kafka does not become what the table is", 2 * PATIENCE)
+        found = self.found()
+        places = [tuple((each.source.position or {}).values()) for each in found if not each.source.snapshot]
+        assert len(places) > 500
+        if self.exactly_once:
+            assert len(set(places)) == len(places), "changes came twice"
+        segments = [place[1] for place in places]
+        assert len(set(segments)) > 2, "the log had one segment only"
+        print(f"{self.load.done} statements, {len(found)} messages, {len(places) - len(set(places))} came again")
+
+    def close(self) -> None:
+        """Stop everything that is this scene's own."""
+        self.cluster.close()
+        self.load.stop()
+
+
+@pytest.fixture
+def scene(tmp_path: Path, broker: ProxiedKafka) -> Iterator[Callable[..., Scene]]:
+    """Makes the scene of a test, with a node of its own."""
+    made: list[Any] = []
+
+    def make(*, exactly_once: bool, **options: str) -> Scene:
+        node = CassandraNode(tmp_path / "cassandra", port=None, durable=True, jvm_options=FAST_START,
+                             settings={"commitlog_segment_size": "1MiB"})
+        node.start()
+        made.append(node.stop)
+        stage = Scene(tmp_path, broker.bootstrap, node, exactly_once=exactly_once, **options)
+        made.append(stage.close)
+        return stage
+
+    yield make
+    for close in reversed(made):
+        close()
+
+
+@pytest.mark.parametrize(("exactly_once", "options"), [
+    pytest.param(True, {}, id="exactly-once"),
+    pytest.param(False, {"commit.log.read.mode": "marker"}, id="at-least-once-by-markers", marks=pytest.mark.skipif(
+        os.environ.get("MILLRACE_SLOW") != "1", reason="a minute more: with MILLRACE_SLOW=1 only")),
+])
+def test_everything_is_killed_in_turn(scene: Callable[..., Scene], exactly_once: bool, options: dict[str, str]) -> None:
+    stage = scene(exactly_once=exactly_once, **options)
+    stage.until_updates(100)  # in the middle of the first backfill
+    stage.cluster.running[0].kill()
+    stage.until_updates(200)
+    stage.cluster.repair()
+    for host in stage.cluster.running[1].hosts():
+        os.kill(host, signal.SIGKILL)
+    stage.until_updates(200)
+    stage.node.kill()
+    stage.node.start()
+    stage.until_updates(200)
+    stage.until_pulled("initial")
+    stage.finish()
+    left = sorted(path.name for path in (stage.node.data / "cdc_raw").glob("*.log"))
+    assert len(left) < 10, f"segments that were delivered are still there: {left}"

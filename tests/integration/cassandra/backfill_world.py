@@ -1,0 +1,80 @@
+"""Backfills against a real Cassandra, as a task uses them."""
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from connectors.cassandra.backfill.model import BackfillSettings, SnapshotRequest
+from connectors.cassandra.backfill.puller import Backfiller
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from connectors.api import Position
+    from connectors.formats.partition_update import PartitionUpdate
+    from tests.integration.cassandra.log_world import World
+
+DEADLINE_S = 40.0
+
+
+class Metrics:
+    """Counts."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, float] = {}
+
+    def set(self, name: str, value: float, labels: Mapping[str, str] | None = None) -> None:
+        del labels
+        self.values[name] = value
+
+    def add(self, name: str, value: float = 1, labels: Mapping[str, str] | None = None) -> None:
+        del labels
+        self.values[name] = self.values.get(name, 0) + value
+
+
+class Task:
+    """The backfills of one task: what was sent, and what is saved, as Kafka would keep it."""
+
+    def __init__(self, world: World, *, shard: tuple[int, int] = (0, 1),
+                 saved: list[tuple[Position, Position]] | None = None, **settings: Any) -> None:
+        self.saved: dict[str, tuple[Position, Position]] = {}
+        self.metrics = Metrics()
+        self.updates: list[PartitionUpdate] = []
+        self.bad: list[str] = []
+        settings = {"prefix": "shop", "consistency": "ONE", "settle_s": 0.05, **settings}
+        self.backfiller = Backfiller(BackfillSettings(**settings), world.session, world.catalog.tables, shard, saved or [],
+                                     self.metrics, logging.LoggerAdapter(logging.getLogger("test")),
+                                     refresh=world.catalog.refresh)
+
+    def request(self, *tables: str, name: str = "r", **more: Any) -> None:
+        self.backfiller.set_requests([SnapshotRequest(id=name, tables=list(tables), **more)])
+
+    def save(self, found: list[tuple[Position, Position]]) -> None:
+        for partition, offset in found:
+            assert offset is not None
+            self.saved[repr(partition)] = partition, offset
+
+    async def run(self, chunks: int = 1 << 30) -> None:
+        """Until all that was asked for is over, or so many chunks were sent."""
+        self.backfiller.start()
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                while chunks and not self.over():
+                    await self.backfiller.wait()
+                    while chunks and (chunk := self.backfiller.ready()) is not None:
+                        chunks -= 1
+                        self.updates += chunk.updates
+                        self.bad += chunk.bad
+                        self.save(self.backfiller.done(chunk))
+                    self.save(self.backfiller.changes())
+                self.save(self.backfiller.changes())
+        finally:
+            await self.backfiller.close()
+
+    def over(self) -> bool:
+        return all(each["state"] in ("completed", "failed", "cancelled", "paused") for each in self.backfiller.progress())
+
+    @property
+    def offsets(self) -> list[tuple[Position, Position]]:
+        return list(self.saved.values())

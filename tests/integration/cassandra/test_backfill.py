@@ -1,0 +1,320 @@
+"""Backfills of a real Cassandra's tables: alone, beside the log, over restarts."""
+# ruff: noqa: S608 - names of keyspaces are our own
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from connectors.cassandra.backfill import cluster as cluster_module
+from connectors.cassandra.backfill.rows import UNKNOWN_US
+from connectors.cassandra.backfill.views import snapshots
+from connectors.cql.mutations.compiled import Decoder
+from connectors.errors import Fatal, Retriable
+from tests.integration.cassandra.backfill_world import Task
+from tests.integration.cassandra.log_world import World, clean, selected, unlike
+from tests.support.cassandra_load import Workload
+from tests.support.partition_merge import Table
+from tests.unit.connectors.cql.mutation_world import SOURCE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from connectors.cql.mutations.definition import TableDefinition
+    from connectors.cql.session import CqlSession
+    from connectors.formats.partition_update import PartitionUpdate
+    from tests.conftest import HasCassandra
+
+
+@pytest.fixture
+def world(cassandra: HasCassandra, cassandra_keyspace: Callable[[], str]) -> World:
+    return World(cassandra.address, cassandra.cdc_raw, cassandra_keyspace())
+
+
+def folded(table: TableDefinition, updates: Iterable[PartitionUpdate]) -> dict[str, Any]:
+    kinds = {each.name: each.type for each in table.columns}
+    return {name: (clean(static, kinds, folded=True), [clean(row, kinds, folded=True) for row in rows])
+            for name, (static, rows) in Table(table.columns).apply_all(updates).contents().items()}
+
+
+async def shown(world: World, table: TableDefinition) -> dict[str, Any]:
+    return selected(await world.session.query(f"SELECT * FROM {table}"), table)
+
+
+def logged(world: World, table: TableDefinition) -> list[PartitionUpdate]:
+    return [Decoder(table, version).full(data, 0, SOURCE)[0] for version, data in world.updates.get(table.table_id, ())]
+
+
+def without(contents: dict[str, Any], column: str, keys: Sequence[str]) -> dict[str, Any]:
+    """Without a column, and without rows that have nothing but their keys."""
+    found = {}
+    for name, (static, rows) in contents.items():
+        kept = [{key: value for key, value in row.items() if key != column} for row in rows]
+        kept = [row for row in kept if set(row) - set(keys)]
+        if static or kept:
+            found[name] = static, kept
+    return found
+
+
+async def run(world: World, load: Workload, count: int, *, dated: bool = True) -> None:
+    """Some statements; not ``dated``: without those that tell their write time."""
+    for statement in load.statements(count):
+        if not dated and "TIMESTAMP" in statement.text:
+            continue
+        try:
+            await world.execute(statement.text)
+        except Fatal:
+            assert statement.may_fail, statement.text
+
+
+async def test_random_tables_with_and_without_the_log(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    seed = secrets.randbits(32)
+    print(f"seed {seed}")
+    load = Workload(seed, world.keyspace)
+    async with world:
+        await world.execute(*load.ddl)
+        await run(world, load, 100)
+        await world.catch_up()
+        names = [f"{world.keyspace}[.][to]"]
+        tables = [await world.definition(name) for name in ("t", "o")]
+        await asyncio.sleep(0.06)  # older than what is taken as settled
+        task = Task(world, chunk_rows=7)
+        task.request(*names)
+        await task.run()
+        assert not task.bad
+        assert [each["state"] for each in task.backfiller.progress()] == ["completed"]
+        for table in tables:
+            # Alone, and with all of the log, in any order and repeated.
+            own = [each for each in task.updates if each.source.table_id == table.table_id]
+            assert not (found := unlike(folded(table, own), await shown(world, table))), found
+            both = [*own, *logged(world, table), *own]
+            random.Random(seed).shuffle(both)
+            assert not (found := unlike(folded(table, both), await shown(world, table))), found
+        await assert_times(world, tables[0], task.updates)
+        # Where the elements of collections have no times (before 5.0).
+        monkeypatch.setattr(cluster_module, "_ELEMENTS_SINCE", (99, 0))
+        old = Task(world, chunk_rows=50)
+        old.request(*names)
+        await old.run()
+        for table in tables:
+            own = [each for each in old.updates if each.source.table_id == table.table_id]
+            assert not (found := unlike(folded(table, own), await shown(world, table))), found
+            assert not (found := unlike(folded(table, [*own, *logged(world, table)]), await shown(world, table))), found
+        monkeypatch.undo()
+        # What was written before is not in the log any more, nor are its tombstones: a write that is older than one of them
+        # comes back to life. While the tables are read, writes go on.
+        world.updates.clear()
+        live = Task(world, chunk_rows=3, threads=1)
+        live.request(*names)
+        await asyncio.gather(live.run(), run(world, load, 40, dated=False))
+        await run(world, load, 30, dated=False)
+        await world.catch_up()
+        for table in tables:
+            both = [*(each for each in live.updates if each.source.table_id == table.table_id), *logged(world, table)]
+            random.Random(seed).shuffle(both)
+            keys = [each.name for each in table.clustering]
+            # Lists that are changed by element afterwards can't be right (BACKFILL.md), rows without cells may stay.
+            mine, theirs = (without(each, "l", keys) for each in (folded(table, both), await shown(world, table)))
+            assert not (told := differences(mine, theirs)), told
+
+
+def differences(mine: dict[str, Any], theirs: dict[str, Any]) -> str:
+    """What is only in one of both, readable."""
+    told = []
+    for key, one, other in unlike(mine, theirs):
+        (static, rows), (other_static, other_rows) = one or ({}, []), other or ({}, [])
+        told += [f"{key} ours: {row}" for row in rows if row not in other_rows]
+        told += [f"{key} theirs: {row}" for row in other_rows if row not in rows]
+        if static != other_static:
+            told.append(f"{key} static: {static} {other_static}")
+    return "\n".join(told)
+
+
+async def assert_times(world: World, table: TableDefinition, updates: list[PartitionUpdate]) -> None:
+    """Write times and TTLs of all that is not a list are the table's."""
+    fold = Table(table.columns).apply_all(each for each in updates if each.source.table_id == table.table_id)
+    columns = [each for each in (*table.static, *table.regular) if each.type.name != "list" and world.tells_times(each)]
+    wanted = ", ".join(f'WRITETIME("{each.name}") AS w{place}, TTL("{each.name}") AS t{place}'
+                       for place, each in enumerate(columns))
+    rows = await world.session.query(f"SELECT {', '.join(each.name for each in (*table.key, *table.clustering))}, {wanted} "
+                                     f"FROM {table}")
+    compared = 0
+    for row in rows:
+        state = fold.partitions[repr(tuple(row[each.name] for each in table.key))]
+        clustering = tuple(row[each.name] for each in table.clustering)
+        for place, column in enumerate(columns):
+            one = state.static if column.kind == "static" else state.rows.get(repr(clustering), ((), None))[1]
+            stamps = [] if one is None else [cell.stamp for cell in one.cells.values() if cell.column == column.name
+                                             and cell.value is not None]
+            times = row[f"w{place}"] if isinstance(row[f"w{place}"], list) else [row[f"w{place}"]]
+            ttls = row[f"t{place}"] if isinstance(row[f"t{place}"], list) else [row[f"t{place}"]]
+            assert sorted(each.write_time for each in stamps) == sorted(each for each in times if each is not None), row
+            assert sum(each.expires is not None for each in stamps) == sum(each is not None for each in ttls), row
+            compared += len(stamps)
+    assert compared
+
+
+async def test_lists_and_lonely_keys_beside_the_log(world: World) -> None:
+    keyspace = world.keyspace
+    async with world:
+        await world.execute(
+            f"CREATE TABLE {keyspace}.t (k int, c int, v int, s int static, l list<int>, PRIMARY KEY (k, c)) WITH cdc = true",
+            f"INSERT INTO {keyspace}.t (k, c) VALUES (1, 1)", f"INSERT INTO {keyspace}.t (k, s) VALUES (2, 5)",
+            f"INSERT INTO {keyspace}.t (k, c, v, l) VALUES (1, 2, 7, [1, 2])",
+            f"UPDATE {keyspace}.t USING TTL 900 SET l = [0] + l WHERE k = 1 AND c = 2",
+            f"INSERT INTO {keyspace}.t (k, c, v, l) VALUES (1, 3, 7, [4, 5]) USING TIMESTAMP 100",
+            f"INSERT INTO {keyspace}.t (k, c, v, l) VALUES (1, 4, 7, [6]) USING TTL 900",
+            f"INSERT INTO {keyspace}.t (k, c, v, l) VALUES (1, 5, 7, [8, 9])",
+            f"DELETE FROM {keyspace}.t WHERE k = 1 AND c = 9")
+        await world.catch_up()
+        table = await world.definition("t")
+        await asyncio.sleep(0.06)  # older than what is taken as settled
+        first = Task(world)
+        first.request(str(table))
+        await first.run()
+        rows = {row.clustering: row for update in first.updates for row in update.rows}
+        assert {key: row.liveness and row.liveness.write_time for key, row in rows.items()} == dict.fromkeys(
+            [(place,) for place in range(1, 6)], UNKNOWN_US)
+        # A row that lives for a time only is gone when its last cell is; the others stay. A list's time is not told before 5.0.
+        assert {key for key, row in rows.items() if row.liveness and row.liveness.expires} == (
+            {(4,)} if world.release >= (5, 0) else set())
+        await world.execute(
+            f"UPDATE {keyspace}.t SET l = l + [3] WHERE k = 1 AND c = 2",
+            f"INSERT INTO {keyspace}.t (k, c, v, l) VALUES (1, 3, 8, [40]) USING TIMESTAMP 200",
+            f"UPDATE {keyspace}.t SET l = [-1] + l WHERE k = 1 AND c = 4",
+            f"DELETE FROM {keyspace}.t WHERE k = 1 AND c = 1",
+            f"DELETE v FROM {keyspace}.t WHERE k = 1 AND c = 2")
+        await world.catch_up()
+        both = [*first.updates, *logged(world, table)]
+        assert not (found := unlike(folded(table, both), await shown(world, table))), found
+        # By element: only another backfill mends it.
+        await world.execute(f"UPDATE {keyspace}.t SET l = l - [9] WHERE k = 1 AND c = 5",
+                            f"DELETE l[0] FROM {keyspace}.t WHERE k = 1 AND c = 2")
+        await world.catch_up()
+        await asyncio.sleep(0.06)
+        second = Task(world)
+        second.request(str(table))
+        await second.run()
+        both = [*second.updates, *first.updates, *logged(world, table)]
+        assert not (found := unlike(folded(table, both), await shown(world, table))), found
+
+
+async def filled(world: World) -> TableDefinition:
+    """A table with a partition of many pages among small ones."""
+    keyspace = world.keyspace
+    await world.execute(f"CREATE TABLE {keyspace}.big (k int, c int, v int, s int static, PRIMARY KEY (k, c)) WITH cdc = true")
+
+    async def fill(k: int, rows: int) -> None:
+        texts = "".join(f"INSERT INTO {keyspace}.big (k, c, v, s) VALUES ({k}, {c}, {c}, {k});" for c in range(rows))
+        await world.execute(f"BEGIN UNLOGGED BATCH {texts} APPLY BATCH")
+
+    await asyncio.gather(*(fill(k, 2) for k in range(60)), fill(1000, 130))
+    return await world.definition("big")
+
+
+async def test_stops_and_other_numbers_of_tasks(world: World) -> None:
+    async with world:
+        table = await filled(world)
+        saved: list[Any] = []
+        updates: list[PartitionUpdate] = []
+        # One task that is stopped again and again, in the large partition too; nothing is read twice but what was not saved.
+        for _ in range(6):
+            task = Task(world, saved=saved, chunk_rows=10, threads=2)
+            task.request(str(table))
+            await task.run(chunks=3)
+            saved = task.offsets or saved
+            updates += task.updates
+        read = sum(len(each.rows) for each in updates)
+        assert read <= 250
+        assert not Task(world, saved=saved).over() or read < 250
+        # Three tasks go on.
+        more: list[Any] = []
+        for number in range(3):
+            task = Task(world, shard=(number, 3), saved=saved, chunk_rows=40)
+            task.request(str(table))
+            await task.run()
+            updates += task.updates
+            more += task.offsets
+        assert not (found := unlike(folded(table, updates), await shown(world, table))), found
+        assert sum(len(each.rows) for each in updates) <= 250 + 130
+        asked = {"id": "r", "state": "running", "origin": "rest", "tables": [str(table)]}
+        (view,) = snapshots("shop", [asked], [*saved, *more])
+        assert (view["state"], view["percent"]) == ("completed", 100.0)
+        assert [each["state"] for each in view["tables"]] == ["completed"]
+        # Whatever the number of tasks is then, it is done.
+        task = Task(world, shard=(1, 2), saved=[*saved, *more])
+        task.request(str(table))
+        await task.run()
+        assert not task.updates
+
+
+async def test_pause_and_cancel_and_a_table_that_goes(world: World) -> None:
+    async with world:
+        table = await filled(world)
+        task = Task(world, chunk_rows=10)
+        task.request(str(table))
+        await task.run(chunks=4)
+        task.request(str(table), state="paused")
+        assert task.backfiller.ready() is None
+        task.save(task.backfiller.changes())
+        assert [offset["state"] for _, offset in task.offsets] == ["paused"]
+        task.request(str(table))
+        await task.run()
+        assert not (found := unlike(folded(table, task.updates), await shown(world, table))), found
+        assert [offset["state"] for _, offset in task.offsets] == ["completed"]
+        cancelled = Task(world, chunk_rows=10)
+        cancelled.request(str(table))
+        await cancelled.run(chunks=2)
+        cancelled.request(str(table), state="cancelled")
+        await cancelled.run()
+        assert [offset["state"] for _, offset in cancelled.offsets] == ["cancelled"]
+        gone = Task(world, chunk_rows=10, threads=1)
+        gone.request(str(table))
+        await gone.run(chunks=2)
+        await world.execute(f"DROP TABLE {table}")
+        await gone.run()
+        assert [each["state"] for each in gone.backfiller.progress()[0]["tables"]] == ["vanished"]
+
+
+class Faulty:
+    """The real session, with queries that time out now and then and paging states that a node does not take."""
+
+    def __init__(self, session: CqlSession) -> None:
+        self._session = session
+        self.pages = 0
+        self.failed = self.refused = 0
+
+    async def query(self, *arguments: Any, **options: Any) -> Any:
+        return await self._session.query(*arguments, **options)
+
+    async def page(self, *arguments: Any, **options: Any) -> Any:
+        self.pages += 1
+        if self.pages % 7 < 3:
+            self.failed += 1
+            raise Retriable("the node did not answer in time")
+        if self.refused < 3 and options["state"] is not None:
+            self.refused += 1
+            raise Fatal("the server does not understand the request: Invalid value for the paging state")
+        return await self._session.page(*arguments, **options)
+
+
+async def test_failing_queries_are_asked_again(world: World) -> None:
+    async with world:
+        table = await filled(world)
+        real = world.session
+        faulty = Faulty(real)
+        world.session = cast("CqlSession", faulty)
+        try:
+            task = Task(world, chunk_rows=20, retry_s=0.01)
+        finally:
+            world.session = real
+        task.request(str(table))
+        await task.run()
+        assert faulty.failed > 5
+        assert faulty.refused == 3
+        assert not (found := unlike(folded(table, task.updates), await shown(world, table))), found
+        (state,) = task.backfiller.progress()
+        assert (state["state"], [each["error"] for each in state["tables"]]) == ("completed", [None])

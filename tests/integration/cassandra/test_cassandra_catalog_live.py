@@ -1,0 +1,117 @@
+"""Definitions and checks against a real Cassandra: what ``system_schema`` and ``system_views`` really answer."""
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from compose.local.cassandra_cluster import execute
+from connectors.cassandra import config_keys as keys
+from connectors.cassandra.catalog import Catalog, TableFilter, id_bytes
+from connectors.cassandra.checks import check_cluster, check_directories
+from connectors.cassandra.config import CONFIG, session_settings
+from connectors.cassandra.server import cluster, node_settings, total_space
+from connectors.cql.session import CqlSession
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from connectors.cql.mutations.definition import TableDefinition
+    from connectors.options import ConfigProblem
+    from tests.conftest import HasCassandra
+
+
+def configured(cassandra: HasCassandra, changes: dict[str, str] | None = None) -> Any:
+    return CONFIG.parse({keys.HOSTS: cassandra.address, keys.PREFIX: "shop", keys.DIRECTORIES: str(cassandra.cdc_raw),
+                         **(changes or {})})
+
+
+@pytest.fixture
+async def session(cassandra: HasCassandra) -> AsyncIterator[CqlSession]:
+    opened = await CqlSession.acquire(session_settings(configured(cassandra)))
+    yield opened
+    await opened.release()
+
+
+def names(table: TableDefinition) -> list[str]:
+    return [column.name for column in table.columns]
+
+
+async def test_a_table_through_its_life(cassandra: HasCassandra, cassandra_keyspace: Callable[[], str],
+                                        session: CqlSession) -> None:
+    ks = cassandra_keyspace()
+
+    def run(*statements: str) -> None:
+        execute(cassandra.address, *(each.replace("KS", ks) for each in statements))
+
+    catalog = Catalog(TableFilter(rf"{ks}\..*"), logging.getLogger("test"), session=session)
+    await catalog.refresh()
+    run("CREATE TYPE KS.address (street text, zip int)",
+        'CREATE TABLE KS.t (a int, b text, c timestamp, d int, s text static, "Mixed" int, l list<text>, u address, '
+        "f frozen<address>, gone int, PRIMARY KEY ((a, b), c, d)) WITH CLUSTERING ORDER BY (c DESC, d ASC) AND cdc = true",
+        "CREATE TABLE KS.n (a int PRIMARY KEY, n counter) WITH cdc = true",
+        "CREATE TABLE KS.off (a int PRIMARY KEY, v int)")
+    assert await catalog.moved()
+    await catalog.refresh()
+    (table,) = catalog.tables()
+    assert names(table) == ["a", "b", "c", "d", "s", "Mixed", "f", "gone", "l", "u"]
+    assert [(each.position, each.reversed) for each in table.clustering] == [(0, True), (1, False)]
+    assert [each.type.is_multicell for each in table.regular] == [False, False, False, True, True]
+    assert [str(each) for each in catalog.refused()] == [f"{ks}.n"]
+    off = next(each for each in catalog.known() if str(each) == f"{ks}.off")
+    assert not catalog.captured(off)
+    assert catalog.by_id(id_bytes(table.table_id)) == table
+
+    run("ALTER TABLE KS.t DROP gone", "ALTER TYPE KS.address ADD city text", "ALTER TABLE KS.t ADD new int")
+    assert table.table_id in await catalog.refresh()
+    (later,) = catalog.tables()
+    assert (later.table_id, later.version != table.version) == (table.table_id, True)
+    (dropped,) = later.dropped
+    assert (dropped.name, dropped.type.name) == ("gone", "int")
+    # The server says milliseconds; cells are hidden by microseconds.
+    assert dropped.dropped_us > 1_600_000_000_000_000
+    assert "new" in names(later)
+    assert later.columns[names(later).index("u")].type.field_names == ("street", "zip", "city")
+    run("ALTER TABLE KS.t ADD gone int")
+    await catalog.refresh()
+    (again,) = catalog.tables()
+    assert "gone" in names(again)
+    assert again.dropped == later.dropped
+
+    run("DROP TABLE KS.t", "CREATE TABLE KS.t (a int PRIMARY KEY, w int) WITH cdc = true")
+    await catalog.refresh()
+    (made,) = catalog.tables()
+    assert made.table_id != table.table_id
+    assert catalog.by_id(id_bytes(table.table_id)) == again
+    assert catalog.captured(again)
+
+
+async def test_what_the_server_says_of_itself(cassandra: HasCassandra, session: CqlSession) -> None:
+    found = await cluster(session)
+    (node,) = await node_settings(session, found.nodes)
+    assert (node.cdc_enabled, node.cdc_block_writes, node.encrypted) == (True, True, False)
+    assert (node.cdc_raw, node.commitlog) == (str(cassandra.cdc_raw), str(cassandra.commitlog))
+    assert node.segment_size is not None
+    assert node.total_space is not None
+    assert await total_space(session, str(cassandra.cdc_raw)) == node.total_space > node.segment_size > 0
+
+
+async def test_a_validation(cassandra: HasCassandra, cassandra_keyspace: Callable[[], str]) -> None:
+    ks = cassandra_keyspace()
+    execute(cassandra.address, f"CREATE TABLE {ks}.t (a int PRIMARY KEY, v int) WITH cdc = true",
+            f'CREATE TABLE {ks}."Off" (a int PRIMARY KEY, v int)')
+
+    async def told(changes: dict[str, str]) -> list[ConfigProblem]:
+        config = configured(cassandra, {keys.TABLES: rf"{ks}\.t", **changes})
+        return [*check_directories(config), *await check_cluster(config)]
+
+    assert await told({}) == []
+    off, = await told({keys.TABLES: rf"{ks}\..*"})
+    assert (off.name, off.warning) == (keys.TABLES, True)
+    assert f'ALTER TABLE {ks}."Off" WITH cdc = true' in off.message
+    wrong, = await told({keys.DIRECTORIES: f"n={cassandra.commitlog}"})
+    assert (wrong.name, wrong.warning) == (keys.DIRECTORIES, False)
+    assert str(cassandra.cdc_raw) in wrong.message
+    away, = await told({keys.HOSTS: "127.0.0.1:1", keys.CONNECT_TIMEOUT: "500"})
+    assert (away.name, away.warning) == (keys.HOSTS, False)

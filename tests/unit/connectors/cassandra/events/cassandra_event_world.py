@@ -1,0 +1,104 @@
+"""A table, mutations of it as the log has them, and the records that they become."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from connectors.cassandra.events import builder
+from connectors.cassandra.events.contract import EventSettings, TableEvents, Where
+from connectors.cql.mutations.definition import Column, TableDefinition, make
+from connectors.cql.mutations.encode import write_update
+from connectors.cql.types import CqlType, parse
+from connectors.formats.partition_update import Cell, Deletion, PartitionUpdate, RangeDeletion, Row, Source, Stamp
+from worker.converters.avro_compile import compile_avro
+from worker.converters.avro_read import avro_reader
+from worker.converters.avro_schema import AvroSettings, avro_text
+from worker.converters.json import JsonConverter
+
+if TYPE_CHECKING:
+    from connectors.api import SourceRecord
+    from connectors.schema import Schema
+
+TABLE_ID = "6a1f2be0-c6f5-11f0-9d3e-3b7c2f5a9e01"
+UDT = CqlType("udt", (parse("text"), parse("inet")), keyspace="ks", udt_name="place", field_names=("street", "host"))
+FROZEN = CqlType("udt", UDT.arguments, frozen=True, keyspace="ks", udt_name="place", field_names=UDT.field_names)
+TABLE = make("ks", "t", TABLE_ID, [
+    Column("p", parse("int"), "partition_key", 0), Column("q", parse("text"), "partition_key", 1),
+    Column("c", parse("int"), "clustering", 0), Column("d", parse("timestamp"), "clustering", 1, reversed=True),
+    Column("s", parse("bigint"), "static"), Column("sl", parse("set<int>"), "static"),
+    Column("v", parse("text"), "regular"), Column("n", parse("int"), "regular"), Column("f", FROZEN, "regular"),
+    Column("l", parse("list<int>"), "regular"), Column("m", parse("map<text, inet>"), "regular"), Column("u", UDT, "regular"),
+], cdc=True)
+PLAIN = make("ks", "plain", TABLE_ID.replace("01", "02"), [
+    Column("p", parse("int"), "partition_key", 0), Column("v", parse("text"), "regular"), Column("w", parse("int"), "regular")],
+    cdc=True)
+KEY = (7, "k")
+DAY = 1_790_000_000_000
+ROW = (5, DAY)
+NOW = Stamp(1_790_000_000_000_000)
+LATER = Stamp(NOW.write_time + 10)
+EXPIRING = Stamp(NOW.write_time, 60, 1_790_000_060)
+SOURCE = Source(connector="cassandra", cluster="c", keyspace="ks", table="t")
+PARTITION = {"cluster": "c", "node": "n1"}
+READ_MS = 1_790_000_000_500
+SEGMENT = 1_789_000_000_001
+_AVRO = AvroSettings()
+
+
+def deleted(stamp: Stamp) -> Deletion:
+    return Deletion(stamp.write_time, 1_790_000_000)
+
+
+def update(*rows: Row, key: tuple[Any, ...] = KEY, static: Row | None = None, deletion: Deletion | None = None,
+           ranges: tuple[RangeDeletion, ...] = ()) -> PartitionUpdate:
+    return PartitionUpdate(source=SOURCE, key=key, write_time=NOW.write_time, rows=rows, static=static, deletion=deletion,
+                           ranges=ranges)
+
+
+def row(cells: dict[str, Any], clustering: tuple[Any, ...] = ROW, *, stamp: Stamp = NOW, inserted: bool = True) -> Row:
+    """A row whose simple cells have one stamp; None: a tombstone."""
+    made = tuple(Cell(name, None, value, Stamp(stamp.write_time) if value is None else stamp) for name, value in cells.items())
+    return Row(clustering, stamp if inserted else None, None, made)
+
+
+def where(*, last: bool = True, done: int = 0, read_ms: int = READ_MS) -> Where:
+    return Where(partition=PARTITION, node="n1", segment=SEGMENT, version=7, before=1000, position=1300, done=done, last=last,
+                 read_ms=read_ms)
+
+
+class Made:
+    """One table's events, fed with updates as bytes."""
+
+    def __init__(self, table: TableDefinition = TABLE, version: int = 7, **settings: Any) -> None:
+        self.version = version
+        self.events: TableEvents = builder(table, version, EventSettings(topic_prefix="c", **settings))
+
+    def __call__(self, update: PartitionUpdate, at: Where | None = None) -> list[SourceRecord]:
+        """The records of an update that stands between other bytes."""
+        data = b"--" + write_update(update, self.events.table, self.version)
+        found: list[SourceRecord] = []
+        assert self.events.update(data + b"\x01\x02", 2, None, at or where(), found) == len(data)
+        again = msgspec.structs.replace(at) if at is not None else where()
+        assert self.events.update(data, 2, len(data), again, []) == len(data)
+        return found
+
+    def often(self, update: PartitionUpdate) -> list[SourceRecord]:
+        """As a call, once the shape of the update is known and has its own code."""
+        for _ in range(5):
+            records = self(update)
+        return records
+
+
+def through_json(value: Any, schema: Schema) -> Any:
+    """A value as a consumer of JSON without schemas gets it."""
+    data = JsonConverter({"schemas.enable": "false"}).encoder("t", schema)(value)
+    assert data is not None
+    return msgspec.json.decode(data)
+
+
+def through_avro(value: Any, schema: Schema) -> Any:
+    """A value written as Avro and read back."""
+    data = compile_avro(schema, _AVRO, b"")(value)
+    assert data is not None
+    return avro_reader(avro_text(schema, _AVRO), _AVRO).decode(data)

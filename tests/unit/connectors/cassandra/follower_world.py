@@ -1,0 +1,155 @@
+"""A stand-in for a node's files, and a reader of them."""
+from __future__ import annotations
+
+import logging
+import struct
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from connectors.cassandra import metrics
+from connectors.cassandra.log.descriptor import encode_head
+from connectors.cassandra.log.entries import entry
+from connectors.cassandra.log.follower import LogFollower
+from connectors.cassandra.log.sections import MARKER, checksum
+from connectors.cassandra.model import LogPosition, LogSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from connectors.cassandra.model import Stretch
+
+LOG = logging.getLogger("test.cassandra.follower")
+SIZE = 4096
+
+
+class Node:
+    """Files as a server makes them: plain segments of 4 KiB, preallocated; an index file once something captured is synced."""
+
+    def __init__(self, folder: Path) -> None:
+        self.raw, self.own = folder / "cdc_raw", folder / "commitlog"
+        self.raw.mkdir()
+        self.own.mkdir()
+        self.marker: dict[int, int] = {}
+        self.captured: set[int] = set()
+
+    def log(self, log_id: int) -> Path:
+        return self.raw / f"CommitLog-7-{log_id}.log"
+
+    def idx(self, log_id: int) -> Path:
+        return self.raw / f"CommitLog-7-{log_id}_cdc.idx"
+
+    def create(self, log_id: int, *, link: bool = True) -> None:
+        own = self.own / self.log(log_id).name
+        head = encode_head(7, log_id, b"{}")
+        own.write_bytes(head.ljust(SIZE, b"\0"))
+        self.marker[log_id] = len(head)
+        if link:
+            self.link(log_id)
+
+    def link(self, log_id: int) -> None:
+        self.log(log_id).hardlink_to(self.own / self.log(log_id).name)
+
+    def write(self, log_id: int, *texts: str, captured: bool = True) -> None:
+        """A section with an entry for each text, readable by its marker."""
+        if captured:
+            self.captured.add(log_id)
+        at, content = self.marker[log_id], b"".join(entry(text.encode().ljust(10)) for text in texts)
+        after = at + MARKER + len(content)
+        with (self.own / self.log(log_id).name).open("r+b") as file:
+            file.seek(at + MARKER)
+            file.write(content)
+            file.seek(at)
+            file.write(struct.pack(">II", after, checksum(log_id, at)))
+        self.marker[log_id] = after
+
+    def room(self, log_id: int) -> int:
+        return SIZE - self.marker[log_id]
+
+    def sync(self, log_id: int, *, complete: bool = False) -> None:
+        if log_id in self.captured:
+            self.idx(log_id).write_text(f"{self.marker[log_id]}{chr(10) + 'COMPLETED' if complete else ''}")
+
+    def discard(self, log_id: int) -> None:
+        (self.own / self.log(log_id).name).unlink()
+        if log_id not in self.captured:
+            self.log(log_id).unlink(missing_ok=True)
+
+    def replay(self) -> None:
+        """What a start after a crash does."""
+        for own in sorted(self.own.iterdir()):
+            log_id = int(own.stem.rpartition("-")[2])
+            if log_id in self.captured:
+                if not self.log(log_id).exists():
+                    self.link(log_id)
+                self.idx(log_id).write_text(f"{SIZE}\nCOMPLETED")
+            elif not self.idx(log_id).exists():
+                self.log(log_id).unlink(missing_ok=True)
+            own.unlink()
+
+    def damage(self, log_id: int, at: int) -> None:
+        with (self.log(log_id)).open("r+b") as file:
+            file.seek(at)
+            byte = file.read(1)
+            file.seek(at)
+            file.write(bytes([byte[0] ^ 0xFF]))
+
+
+class Numbers:
+    """Metrics by name."""
+
+    def __init__(self) -> None:
+        self.now: Counter[str] = Counter()
+
+    def set(self, name: str, value: float, labels: Mapping[str, str] | None = None) -> None:
+        assert labels == {"node": "n1"}
+        assert metrics.METRICS[name][0] == "gauge"
+        self.now[name] = value  # type: ignore[assignment]
+
+    def add(self, name: str, value: float = 1, labels: Mapping[str, str] | None = None) -> None:
+        assert labels == {"node": "n1"}
+        assert metrics.METRICS[name][0] == "counter"
+        self.now[name] += value  # type: ignore[assignment]
+
+
+class World:
+    """A node's files and a reader of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.node = Node(folder)
+        self.numbers = Numbers()
+        self.stretches: list[Stretch] = []
+        self.follower: LogFollower | None = None
+
+    async def start(self, position: LogPosition | None = None, **settings: Any) -> LogFollower:
+        await self.stop()
+        self.stretches = []
+        chosen = LogSettings(**{"node": "n1", "directory": self.node.raw, "poll_ms": 0, **settings})
+        self.follower = LogFollower(chosen, position, self.numbers, LOG)
+        return self.follower
+
+    async def stop(self) -> None:
+        if self.follower is not None:
+            await self.follower.close()
+
+    async def news(self) -> list[str]:
+        """All that can be read now."""
+        assert self.follower is not None
+        found: list[str] = []
+        quiet = 0
+        while quiet < 2:
+            stretch = await self.follower.read()
+            quiet = quiet + 1 if stretch is None else 0
+            if stretch is not None:
+                self.stretches.append(stretch)
+                found += texts(stretch)
+        return found
+
+    @property
+    def position(self) -> LogPosition:
+        last = self.stretches[-1]
+        return LogPosition(last.segment, last.position, 0, last.finished)
+
+
+def texts(stretch: Stretch) -> list[str]:
+    return [stretch.data[each.start:each.end].decode().rstrip() for each in stretch.entries]

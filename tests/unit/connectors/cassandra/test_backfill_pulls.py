@@ -1,0 +1,244 @@
+"""Backfills without a server: nothing is left out or saved too early, whatever happens in between."""
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from connectors.cassandra.backfill import state
+from connectors.cassandra.backfill.cluster import cluster_of
+from connectors.cassandra.backfill.model import BackfillSettings, Chunk, SnapshotRequest
+from connectors.cassandra.backfill.pulls import Job, Pulls
+from connectors.cassandra.backfill.ranges import MAX_TOKEN, MIN_TOKEN
+from connectors.cassandra.backfill.throttle import Pace
+from connectors.cassandra.backfill.views import check_request, partition, snapshots
+from connectors.cql.mutations.definition import Column, TableDefinition, make
+from connectors.cql.types import parse
+from connectors.errors import ConfigInvalid, Fatal
+from connectors.formats.partition_update import PartitionUpdate, Source
+
+SETTINGS = BackfillSettings(prefix="shop", threads=2, chunk_rows=5)
+
+
+def table(name: str, kind: str = "int", table_id: str = "") -> TableDefinition:
+    return make("ks", name, table_id or name, [
+        Column("k", parse("int"), "partition_key", 0), Column("v", parse(kind), "regular")])
+
+
+class Server:
+    """A table of (token, row) in order; pages name the row to go on with."""
+
+    def __init__(self, rows: list[tuple[int, int]]) -> None:
+        self.rows = sorted(rows)
+
+    def page(self, after: int, upto: int, page: str, size: int) -> tuple[list[tuple[int, int]], bytes | None]:
+        found = [row for row in self.rows if after < row[0] <= upto]
+        if page:
+            last = eval(bytes.fromhex(page))  # noqa: S307 - our own
+            found = [row for row in found if row > last]
+        return found[:size], repr(found[size - 1]).encode() if len(found) > size else None
+
+
+class World:
+    """Tasks that are stopped at will, and what Kafka has of them."""
+
+    def __init__(self, chance: random.Random, server: Server) -> None:
+        self.chance = chance
+        self.server = server
+        self.offsets: dict[str, tuple[Any, Any]] = {}
+        self.sent: set[tuple[int, int]] = set()
+        self.now = 1_000.0
+
+    def save(self, found: list[Any]) -> None:
+        for key, offset in found:
+            self.offsets[repr(key)] = key, offset
+
+    def run(self, shard: tuple[int, int], steps: int) -> bool:
+        """Whether the task's share is done."""
+        chance = self.chance
+        pulls = Pulls(SETTINGS, shard, list(self.offsets.values()), clock=lambda: self.now)
+        pulls.bounds = (-(1 << 62), 0, 1 << 62)
+        request = SnapshotRequest(id="r", tables=[".*"])
+        pulls.set_requests([request])
+        jobs: list[Job] = []
+        queue: list[Chunk] = []
+        for _ in range(steps):
+            self.now += 0.3
+            act = chance.random()
+            if act < 0.02:
+                pulls.set_requests([SnapshotRequest(id="r", tables=[".*"], state="paused")])
+                pulls.set_requests([request])
+                queue = [each for each in queue if pulls.wanted(each.end)]
+            elif act < 0.06 and jobs:
+                pulls.narrow(chance.choice(jobs))
+            elif act < 0.09 and jobs:
+                pulls.lost(chance.choice(jobs))
+            elif act < 0.3 and len(jobs) < 3:
+                job = pulls.next_job()
+                if job is not None and job.table is None:
+                    pulls.resolved(job, [table("t")])
+                elif job is not None:
+                    jobs.append(job)
+            elif act < 0.75 and jobs:
+                self.read(pulls, chance.choice(jobs), queue)
+            elif queue:
+                chunk = queue.pop(0)
+                self.sent |= {each.key for each in chunk.updates}
+                self.save(pulls.done(chunk))
+            self.save(pulls.changes())
+            jobs = [job for job in jobs if not pulls.stale(job) and job.piece is not None and job.piece.read is not None]
+        return pulls.notes()[0][1].state == "done"
+
+    def read(self, pulls: Pulls, job: Job, queue: list[Chunk]) -> None:
+        assert job.piece is not None
+        assert job.piece.read is not None
+        after, upto, page = job.piece.read
+        rows, paging = self.server.page(after, upto, page, 5)
+        updates = [PartitionUpdate(source=Source(connector="c", cluster="", keyspace="ks", table="t"), key=row, write_time=1)
+                   for row in rows]
+        chunk = pulls.page(job, table("t"), updates, rows=len(rows), last_token=rows[-1][0] if rows else None, paging=paging)
+        if chunk is not None:
+            queue.append(chunk)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_every_row_is_sent_whatever_happens(seed: int) -> None:
+    chance = random.Random(seed)
+    rows = [(chance.randrange(MIN_TOKEN + 1, MAX_TOKEN + 1), 0) for _ in range(60)]
+    large = chance.randrange(MIN_TOKEN + 1, MAX_TOKEN + 1)
+    rows += [(large, place) for place in range(40)] + [(MIN_TOKEN + 1, 0), (MAX_TOKEN, 0)]
+    world = World(chance, Server(rows))
+    for _ in range(6):
+        count = chance.choice([1, 1, 2, 3])
+        for index in range(count):
+            world.run((index, count), chance.randrange(40))
+    count = chance.choice([1, 2, 3])
+    for index in range(count):
+        for _ in range(10):
+            if world.run((index, count), 1_500):
+                break
+        else:
+            pytest.fail("it comes to no end")
+    assert world.sent == set(rows)
+    (view,) = snapshots("shop", [], list(world.offsets.values()))
+    assert (view["state"], view["percent"]) == ("completed", 100.0)
+    # It is done for any number of tasks.
+    world.sent.clear()
+    assert world.run((0, 5), 20)
+    assert not world.sent
+
+
+def begun(*found: TableDefinition, **request: Any) -> tuple[Pulls, Job]:
+    pulls = Pulls(SETTINGS, (0, 1), [])
+    pulls.set_requests([SnapshotRequest(**{"id": "r", "tables": [".*"], **request})])
+    job = pulls.next_job()
+    assert job is not None
+    pulls.resolved(job, found)
+    return pulls, job
+
+
+def test_counters_are_refused_and_others_are_read() -> None:
+    pulls, _ = begun(table("n", "counter"), table("t"))
+    job = pulls.next_job()
+    assert job is not None
+    assert job.table is not None
+    assert job.table.note.table == "t"
+    ((_, note),) = pulls.notes()
+    assert (note.state, [each.stage for each in note.tables]) == ("running", ["failed", "running"])
+    assert "counters" in note.tables[0].error
+    ((_, note),) = begun(table("n", "counter"))[0].notes()
+    assert note.state == "failed"
+    ((_, note),) = begun()[0].notes()
+    assert note.state == "done"
+
+
+def test_requests_by_priority_and_one_that_fails() -> None:
+    pulls = Pulls(SETTINGS, (0, 1), [])
+    pulls.set_requests([SnapshotRequest(id="low", tables=["a"], created_ms=1),
+                        SnapshotRequest(id="high", tables=["b"], priority=3)])
+    job = pulls.next_job()
+    assert job is not None
+    assert job.pull.request.id == "high"
+    pulls.failed(job, "refused")
+    ((source, offset),) = pulls.changes()
+    assert (source, offset["state"]) == (partition("shop", "high", (0, 1)), "failed")
+    job = pulls.next_job()
+    assert job is not None
+    assert job.pull.request.id == "low"
+
+
+def test_a_table_made_anew_is_read_from_the_beginning() -> None:
+    pulls, _ = begun(table("t", table_id="old"))
+    job = pulls.next_job()
+    assert job is not None
+    chunk = pulls.page(job, table("t"), [], rows=5, last_token=None, paging=None, bad=("one",))
+    assert chunk is not None
+    pulls.done(chunk)
+    ((_, note),) = pulls.notes()
+    assert note.tables[0].left is not None
+    again = pulls.next_job()
+    assert again is not None
+    pulls.renewed(again, "new")
+    ((_, note),) = pulls.notes()
+    assert (note.tables[0].table_id, note.tables[0].rows, note.tables[0].left, note.tables[0].percent) == ("new", 0, None, 0.0)
+    assert pulls.stale(again)
+
+
+def test_a_mode_that_reads_again_at_every_start() -> None:
+    done = {"state": "completed", "progress": state.text(state.PullNote(state="done"))}
+    saved = [(partition("shop", "initial", (0, 1)), done)]
+    for mode, wanted in (("initial", None), ("always", "initial")):
+        pulls = Pulls(BackfillSettings(prefix="shop", mode=mode), (0, 1), saved)  # type: ignore[arg-type]
+        pulls.set_requests([SnapshotRequest(id="initial", tables=[".*"], origin="initial")])
+        job = pulls.next_job()
+        assert (job.pull.request.id if job is not None else None) == wanted
+
+
+def test_long_states_are_packed() -> None:
+    note = state.PullNote(tables=[state.TableNote(keyspace="ks", table=f"t{place}", left=[(place, place + 7, "ab")])
+                                  for place in range(300)])
+    assert state.parse(state.text(note)) == note
+    assert state.text(note).startswith("z:")
+    with pytest.raises(ValueError, match="no state of a backfill"):
+        state.parse("z:nothing")
+
+
+def test_what_rest_shows() -> None:
+    running = state.PullNote(state="running", started_ms=5, resolved=True, tables=[
+        state.TableNote(keyspace="ks", table="t", stage="running", rows=50, percent=25.0, started_ms=1_000, saved_ms=11_000)])
+    asked = {"id": "r", "state": "running", "origin": "rest", "tables": ["ks.t"], "created_ms": 3}
+    offsets = [(partition("shop", "r", (0, 2)), {"state": "running", "progress": state.text(running)}),
+               # An older number of tasks, and another connector.
+               (partition("shop", "r", (0, 1)), {"state": "running"}), (partition("other", "x", (0, 1)), {"state": "running"})]
+    (view,) = snapshots("shop", [asked], offsets)
+    assert (view["state"], view["percent"], view["rows_done"], view["tables_wanted"]) == ("running", 12.5, 50, ["ks.t"])
+    (shown,) = view["tables"]
+    assert (shown["rows_total"], shown["rows_per_s"], shown["eta_s"], shown["state"]) == (200, 5.0, 30.0, "running")
+    (waiting,) = snapshots("shop", [asked], [])
+    assert (waiting["state"], waiting["origin"]) == ("waiting", "rest")
+
+
+def test_requests_are_checked() -> None:
+    assert check_request({"tables": [" ks[.]t "], "priority": 2}) == {"tables": ["ks[.]t"], "conditions": {}, "priority": 2}
+    refused: list[dict[str, Any]] = [{"tables": []}, {"tables": ["("]}, {"tables": ["t"], "conditions": {"t": "v > 1"}},
+                  {"tables": ["t"], "surrogate_key": "k"}, {"tables": ["t"], "priority": "high"}]
+    for wrong in refused:
+        with pytest.raises(ConfigInvalid):
+            check_request(wrong)
+
+
+def test_clusters() -> None:
+    local = {"release_version": "5.0.9", "partitioner": "org.apache.cassandra.dht.Murmur3Partitioner", "tokens": ["5", "-7"]}
+    assert cluster_of([local], [{"release_version": "5.1-alpha", "tokens": ["0"]}]) == ((-7, 0, 5), True)
+    assert not cluster_of([local], [{"release_version": "4.1.10", "tokens": ["0"]}]).elements
+    assert cluster_of([{**local, "release_version": "6.0-alpha2"}], []).elements
+    with pytest.raises(Fatal, match="Murmur3Partitioner"):
+        cluster_of([{**local, "partitioner": "org.apache.cassandra.dht.RandomPartitioner"}], [])
+
+
+def test_pace() -> None:
+    pace = Pace(100)
+    pace.spent(50, 10.0)
+    assert (pace.wait_s(10.0), pace.wait_s(11.0)) == (0.5, 0.0)
+    assert Pace(0).wait_s(0.0) == 0.0

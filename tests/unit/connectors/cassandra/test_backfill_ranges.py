@@ -1,0 +1,71 @@
+"""Shares, pieces and what is left of them."""
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import pytest
+
+from connectors.cassandra.backfill.ranges import MAX_TOKEN, MIN_TOKEN, Span, cut, merged, share, size, subtract, width_after
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 64])
+def test_shares_are_the_ring(count: int) -> None:
+    shares = [share(index, count) for index in range(count)]
+    assert shares[0].after == MIN_TOKEN
+    assert shares[-1].upto == MAX_TOKEN
+    assert all(one.upto == other.after for one, other in pairwise(shares))
+    assert max(map(size, ([each] for each in shares))) - min(map(size, ([each] for each in shares))) <= 1
+
+
+def test_subtraction_is_that_of_sets() -> None:
+    chance = random.Random(4)
+
+    def spans() -> list[Span]:
+        ends = sorted(chance.sample(range(40), 6))
+        return [Span(ends[place], ends[place + 1]) for place in (0, 2, 4)]
+
+    def tokens(found: list[Span]) -> set[int]:
+        return {token for each in found for token in range(each.after + 1, each.upto + 1)}
+
+    for _ in range(200):
+        one, other = spans(), spans()
+        left = subtract(one, other)
+        assert tokens(left) == tokens(one) - tokens(other)
+        assert size(left) == len(tokens(left))
+        assert tokens(merged([*left, *subtract(other, one)])) == tokens(one) ^ tokens(other)
+
+
+def test_the_page_stays_with_the_start_it_is_of() -> None:
+    assert subtract([Span(0, 10, "ab")], [Span(4, 6)]) == [Span(0, 4, "ab"), Span(6, 10)]
+    assert subtract([Span(0, 10, "ab")], [Span(0, 6)]) == [Span(6, 10)]
+    # Nothing of the second is read, but the page is of the first.
+    assert merged([Span(5, 9), Span(0, 5, "ab")]) == [Span(0, 5, "ab"), Span(5, 9)]
+    assert merged([Span(5, 9), Span(0, 5), Span(10, 12)]) == [Span(0, 9), Span(10, 12)]
+
+
+@pytest.mark.parametrize(("width", "bounds", "first", "rest"), [
+    (10, (), Span(0, 10), Span(10, 100)),
+    # Not beyond the end of what one set of nodes has ...
+    (10, (7,), Span(0, 7), Span(7, 100)),
+    # ... unless whole ones are wanted.
+    (60, (7, 30, 55, 80), Span(0, 55), Span(55, 100)),
+    (10, (-5, 0, 100), Span(0, 10), Span(10, 100)),
+    (500, (100,), Span(0, 100), None),
+    (0, (), Span(0, 1), Span(1, 100)),
+])
+def test_pieces_end_where_the_ring_is_divided(width: int, bounds: tuple[int, ...], first: Span, rest: Span | None) -> None:
+    assert cut(Span(0, 100), width, bounds) == (first, rest)
+
+
+def test_what_was_begun_is_a_piece() -> None:
+    assert cut(Span(0, 100, "ab"), 10, (7,)) == (Span(0, 100, "ab"), None)
+
+
+def test_width_follows_the_rows() -> None:
+    assert width_after(1_000, 100, 100, 1 << 30) == 16_384  # never in more than so many pieces
+    whole = 1 << 20
+    assert width_after(1_000, 200, 100, whole) == 500
+    assert width_after(1_000, 10_000, 100, whole) == 250
+    assert width_after(1_000, 0, 100, whole) == 4_000
+    assert width_after(whole, 0, 100, whole) == whole

@@ -1,0 +1,165 @@
+"""What a row of a SELECT becomes, where times and names can't be read."""
+from __future__ import annotations
+
+from typing import Any
+
+from connectors.cassandra.backfill.rows import MOST_ROWS, UNKNOWN_US, Moment, RowReader, element_name
+from connectors.cql.mutations.definition import Column, TableDefinition, make
+from connectors.cql.types import parse, udt_resolver
+from connectors.cql.values import BadCell
+from connectors.formats import timeuuid
+from connectors.formats.partition_update import Cell, Deletion, PartitionUpdate, Row, Stamp
+
+NOW_S = 1_790_000_000
+US = 1_000_000
+SETTLED_US = NOW_S * US
+MOMENT = Moment(SETTLED_US, NOW_S * 1000)
+LONG_AGO_US = 1_500_000_000 * US
+RESOLVE = udt_resolver("ks", {"u": (["a", "b"], ["int", "text"])})
+
+
+def table(*regular: str, static: str = "", clustering: bool = True) -> TableDefinition:
+    columns = [Column("k", parse("int"), "partition_key", 0)]
+    if clustering:
+        columns.append(Column("c", parse("int"), "clustering", 0))
+    if static:
+        columns.append(Column("s", parse(static), "static"))
+    columns += [Column(f"v{place}", parse(text, RESOLVE), "regular") for place, text in enumerate(regular)]
+    return make("ks", "t", "11111111-1111-1111-1111-111111111111", columns, cdc=True)
+
+
+def read(definition: TableDefinition, *rows: tuple[Any, ...], elements: bool = True,
+         moment: Moment = MOMENT) -> list[PartitionUpdate]:
+    found = RowReader("shop", definition, elements=elements).read([(0, NOW_S * 1000, *row) for row in rows], moment)
+    assert not found.bad
+    return found.updates
+
+
+def one(definition: TableDefinition, *cells: Any, elements: bool = True, moment: Moment = MOMENT) -> Row:
+    (update,) = read(definition, (1, 2, *cells), elements=elements, moment=moment)
+    (row,) = update.rows
+    return row
+
+
+def test_the_statement() -> None:
+    definition = make("Ks", "t", "", [
+        Column("K", parse("int"), "partition_key", 0), Column("k2", parse("text"), "partition_key", 1),
+        Column("select", parse("text"), "regular"), Column("m", parse("map<int, int>"), "regular")])
+    assert RowReader("shop", definition, elements=True).select.text == (
+        'SELECT token("K", k2), CAST(now() AS timestamp), "K", k2, m, writetime(m), ttl(m), "select", writetime("select"), '
+        'ttl("select") FROM "Ks".t WHERE token("K", k2) > ? AND token("K", k2) <= ?')
+    old = RowReader("shop", definition, elements=False).select
+    assert old.text.startswith('SELECT token("K", k2), CAST(now() AS timestamp), "K", k2, m, "select", writetime("select")')
+    assert len(old.types) == 8
+
+
+def test_times_and_ttls_of_simple_cells() -> None:
+    row = one(table("int", "text", "int"), 7, LONG_AGO_US, None, "x", 5, 60, None, None, None)
+    assert row.cells == (Cell("v0", None, 7, Stamp(LONG_AGO_US)), Cell("v1", None, "x", Stamp(5, 60, NOW_S + 60)))
+    # An empty value of a type that shows none, as the log has it.
+    assert one(table("int"), None, 9, 60).cells == (Cell("v0", None, None, Stamp(9)),)
+
+
+def test_liveness_is_older_than_anything_and_lasts_as_long_as_the_cells() -> None:
+    definition = table("int", "int")
+    assert one(definition, 1, LONG_AGO_US, None, 2, 5, 60).liveness == Stamp(UNKNOWN_US)
+    assert one(definition, 1, LONG_AGO_US, 90, 2, 5, 60).liveness == Stamp(UNKNOWN_US, 90, NOW_S + 90)
+    nothing = (None,) * 6
+    assert one(definition, *nothing).liveness == Stamp(UNKNOWN_US)
+    assert one(definition, *nothing, moment=MOMENT._replace(default_ttl=30)).liveness == Stamp(UNKNOWN_US, 30, NOW_S + 30)
+    # An empty int with a TTL is no cell that lives.
+    assert one(definition, None, 5, 60, None, None, None).liveness == Stamp(UNKNOWN_US)
+
+
+def test_elements_of_sets_maps_and_types() -> None:
+    row = one(table("set<int>", "map<text, int>", "u"), [3, 4], [10, 11], [None, 60],
+              [{"key": "a", "value": 1}], [12], [None], {"a": 1, "b": None}, [13, None], [5, None])
+    assert row.cells == (
+        Cell("v0", 3, True, Stamp(10)), Cell("v0", 4, True, Stamp(11, 60, NOW_S + 60)), Cell("v1", "a", 1, Stamp(12)),
+        Cell("v2", "a", 1, Stamp(13, 5, NOW_S + 5)))
+    assert not row.complex_deletions
+
+
+def test_lists_are_overwritten_as_of_the_settled_moment() -> None:
+    young = SETTLED_US - 1
+    row = one(table("list<int>"), [1, 2, 3], [LONG_AGO_US, SETTLED_US - 2, young], [None, 60, None])
+    assert row.complex_deletions == (("v0", Deletion(SETTLED_US - 2, NOW_S - 1)),)
+    # The young one is left to the log: with its own name it would be there twice.
+    assert row.cells == (Cell("v0", element_name(0), 1, Stamp(SETTLED_US - 1)),
+                         Cell("v0", element_name(1), 2, Stamp(SETTLED_US - 1, 60, NOW_S + 60)))
+    # Whoever overwrites it then hides them: his deletion is one before his time.
+    assert row.cells[0].stamp.write_time <= SETTLED_US - 1
+
+
+def test_lists_of_writers_who_do_not_tell_moments() -> None:
+    definition = table("list<int>", "int")
+    counted = one(definition, [1, 2], [7, 9], [None, None], 5, 8, None)
+    assert counted.complex_deletions == (("v0", Deletion(9, 0)),)
+    assert [cell.stamp.write_time for cell in counted.cells if cell.column == "v0"] == [10, 10]
+    future = NOW_S * US + 7_200 * US
+    ahead = one(definition, [1], [future], [None], None, None, None)
+    assert [cell.stamp for cell in ahead.cells] == [Stamp(future)]
+
+
+def test_lists_without_elements() -> None:
+    definition = table("list<int>", "int")
+    emptied = one(definition, None, None, None, 5, LONG_AGO_US, None)
+    assert emptied.complex_deletions == (("v0", Deletion(SETTLED_US - 2, NOW_S - 1)),)
+    # Nothing says that writers use moments: nothing is hidden.
+    assert not one(definition, None, None, None, 5, 8, None).complex_deletions
+    assert not one(definition, None, None, None, None, None, None).complex_deletions
+
+
+def test_names_of_elements_are_between_those_of_both_ends() -> None:
+    names = [element_name(place) for place in range(300)]
+    assert sorted(names, key=timeuuid.order) == names
+    appended = timeuuid.text(timeuuid.make(1_300_000_000 * US, 0))
+    # Cassandra counts back from 2010 for what is put in front.
+    in_front = timeuuid.text(timeuuid.make(2 * 1_262_304_000 * US - NOW_S * US, 0))
+    assert sorted([appended, *names, in_front], key=timeuuid.order) == [in_front, *names, appended]
+
+
+def test_without_times_of_elements_anything_wins() -> None:
+    definition = table("set<int>", "u", "list<int>", "int")
+    row = one(definition, [3], {"a": 1, "b": None}, [5], 7, LONG_AGO_US, None, elements=False,
+              moment=MOMENT._replace(default_ttl=30))
+    lasting = Stamp(UNKNOWN_US, 30, NOW_S + 30)
+    assert row.cells == (
+        Cell("v3", None, 7, Stamp(LONG_AGO_US)), Cell("v0", 3, True, lasting), Cell("v1", "a", 1, lasting),
+        Cell("v2", element_name(0), 5, Stamp(SETTLED_US - 1, 30, NOW_S + 30)))
+    assert [name for name, _ in row.complex_deletions] == ["v2"]
+    assert not one(definition, None, None, [5], 7, 8, None, elements=False).complex_deletions
+
+
+def test_static_rows_once_and_partitions_with_nothing_else() -> None:
+    definition = table("int", static="text")
+    first, second = read(definition, (1, 1, "s", 50, None, 7, 60, None), (1, 2, "s", 50, None, 8, 70, None),
+                         (2, None, "t", 40, None, None, None, None))
+    assert first.static == Row((), None, None, (Cell("s", None, "s", Stamp(50)),), ())
+    assert [row.clustering for row in first.rows] == [(1,), (2,)]
+    assert (first.write_time, second.write_time) == (70, 40)
+    assert (second.key, second.rows, second.static) == ((2,), (), Row((), None, None, (Cell("s", None, "t", Stamp(40)),), ()))
+    (without,) = read(definition, (1, 1, None, None, None, 7, 60, None))
+    assert without.static is None
+
+
+def test_large_partitions_are_divided_and_tables_without_clustering_are_not_merged() -> None:
+    definition = table("int", static="text")
+    found = read(definition, *((1, place, "s", 50, None, 7, 60, None) for place in range(MOST_ROWS + 1)))
+    assert [len(each.rows) for each in found] == [MOST_ROWS, 1]
+    assert [each.static is not None for each in found] == [True, False]
+    found = read(table("int", clustering=False), (1, 7, 60, None), (2, 8, 60, None))
+    assert [[row.clustering for row in each.rows] for each in found] == [[()], [()]]
+
+
+def test_source_and_bad_rows() -> None:
+    found = RowReader("shop", table("text"), elements=True).read(
+        [(0, NOW_S * 1000, 1, 2, BadCell(b"\xff", ValueError("no text")), 5, None), (0, NOW_S * 1000, 1, 3, "x", 5, None)],
+        MOMENT)
+    assert len(found.bad) == 1
+    assert all(part in found.bad[0] for part in ("k=1, c=2", "ks.t", "v0: no text"))
+    (update,) = found.updates
+    assert [row.clustering for row in update.rows] == [(3,)]
+    source = update.source
+    assert (source.connector, source.cluster, source.snapshot, source.read_time) == ("cassandra", "shop", True, NOW_S * 1000)
+    assert source.schema_version == table("text").version

@@ -1,0 +1,420 @@
+"""Definitions of tables: rows of ``system_schema`` become definitions; none is forgotten or goes back to an older one."""
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from typing import Any
+
+import pytest
+
+from connectors.cassandra import metrics as names
+from connectors.cassandra import saved
+from connectors.cassandra.catalog import Catalog, TableFilter, definition, id_bytes, is_older
+from connectors.cassandra.server import NodeSettings, replicas, settings_of, size_of, smallest_space, version_of
+from connectors.cql.mutations.definition import Column, DroppedColumn, TableDefinition, make
+from connectors.cql.types import CqlType, UnknownType, parse, udt_resolver
+from connectors.errors import ConfigInvalid, Fatal, Retriable
+
+T1, T2, T3 = (str(uuid.UUID(int=number)) for number in (1, 2, 3))
+
+
+class Schema:
+    """A cluster's ``system_schema`` in memory: rows by table, and the versions that nodes tell."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, list[dict[str, Any]]] = {
+            name: [] for name in ("tables", "views", "columns", "dropped_columns", "types")}
+        self.local, self.peers = "v1", ["v1", "v1"]
+        self.asked = 0
+        self.away = False
+        self.gate: asyncio.Event | None = None
+
+    async def query(self, text: str, parameters: Any = (), **_: Any) -> list[dict[str, Any]]:
+        assert not parameters
+        if self.away:
+            raise Retriable("no node answers")
+        source = text.split(" FROM ")[1]
+        if source == "system.local":
+            return [{"schema_version": self.local}]
+        if source == "system.peers":
+            return [{"schema_version": each} for each in self.peers]
+        if source == "system_schema.tables":
+            self.asked += 1
+            if self.gate is not None:
+                await self.gate.wait()
+        return [dict(row) for row in self.rows[source.removeprefix("system_schema.")]]
+
+    def version(self, text: str) -> None:
+        self.local, self.peers = text, [text, text]
+
+    def add(self, keyspace: str, table: str, table_id: str, columns: dict[str, str], *, cdc: bool = True) -> None:
+        self.drop(keyspace, table)
+        self.rows["tables"].append({"keyspace_name": keyspace, "table_name": table, "id": table_id, "cdc": cdc})
+        for place, (name, kind) in enumerate(columns.items()):
+            self.rows["columns"].append({
+                "keyspace_name": keyspace, "table_name": table, "column_name": name, "type": kind, "clustering_order": "none",
+                "kind": "regular" if place else "partition_key", "position": -1 if place else 0})
+
+    def drop(self, keyspace: str, table: str) -> None:
+        for name in ("tables", "columns"):
+            self.rows[name] = [row for row in self.rows[name] if (row["keyspace_name"], row["table_name"]) != (keyspace, table)]
+
+    def drop_column(self, keyspace: str, table: str, column: str, ms: int) -> None:
+        row = next(row for row in self.rows["columns"] if (row["table_name"], row["column_name"]) == (table, column))
+        self.rows["columns"].remove(row)
+        self.rows["dropped_columns"].append({"keyspace_name": keyspace, "table_name": table, "column_name": column,
+                                             "kind": row["kind"], "type": row["type"], "dropped_ms": ms})
+
+
+class Numbers:
+    def __init__(self) -> None:
+        self.values: dict[str, float] = {}
+
+    def set(self, name: str, value: float, labels: Any = None) -> None:
+        assert labels is None
+        self.values[name] = value
+
+    def add(self, name: str, value: float = 1, labels: Any = None) -> None:
+        self.set(name, self.values.get(name, 0) + value, labels)
+
+
+def catalog_of(schema: Any, include: str = "", exclude: str = "", numbers: Numbers | None = None) -> Catalog:
+    return Catalog(TableFilter(include, exclude), logging.getLogger("test"), numbers, schema)
+
+
+def known(catalog: Catalog, table_id: str) -> TableDefinition:
+    found = catalog.by_id(id_bytes(table_id))
+    assert found is not None
+    return found
+
+
+def columns(table: TableDefinition) -> list[str]:
+    return [column.name for column in table.columns]
+
+
+@pytest.mark.parametrize(("include", "exclude", "name", "expected"), [
+    ("", "", "shop.t", True), ("", "", "system.local", False), (r"system\.local", "", "system.local", False),
+    (r"shop\.t", "", "shop.t", True), (r"shop\.t", "", "shop.tt", False), (r"SHOP\.T", "", "shop.t", True),
+    (r"crm\..*,shop\.[ab]", "", "shop.b", True), (r"crm\..*,shop\.[ab]", "", "shop.c", False),
+    ("", r"shop\..*", "shop.t", False), ("", r"shop\..*", "shops.t", True), (r"shop\.t{1\,2}", "", "shop.tt", True),
+    ("shop.t", "shop.t", "shop.t", True),
+])
+def test_which_tables_the_lists_let_through(include: str, exclude: str, name: str, expected: bool) -> None:
+    keyspace, _, table = name.partition(".")
+    assert TableFilter(include, exclude).matches(keyspace, table) is expected
+
+
+def test_a_definition_from_rows() -> None:
+    types = udt_resolver("ks", {"address": (["street", "zip"], ["text", "int"])})
+
+    def row(name: str, kind: str, cql: str, position: int = -1, order: str = "none") -> dict[str, Any]:
+        return {"column_name": name, "kind": kind, "type": cql, "position": position, "clustering_order": order}
+
+    table = definition("ks", "t", {"id": T1, "cdc": True}, [
+        row("r", "regular", "frozen<address>"), row("c2", "clustering", "int", 1, "asc"), row("p2", "partition_key", "text", 1),
+        row("c1", "clustering", "timestamp", 0, "desc"), row("p1", "partition_key", "int", 0), row("s", "static", "list<text>"),
+    ], [
+        {"column_name": "gone", "kind": "regular", "type": "frozen<tuple<text, int>>", "dropped_ms": 1_700_000_000_001},
+        {"column_name": "r", "kind": "regular", "type": "frozen<nowhere>", "dropped_ms": 5},
+    ], lambda _: types)
+    assert columns(table) == ["p1", "p2", "c1", "c2", "s", "r"]
+    assert [(each.position, each.reversed) for each in table.columns] == [
+        (0, False), (1, False), (0, True), (1, False), (-1, False), (-1, False)]
+    assert table.regular[0].type.field_names == ("street", "zip")
+    assert [(each.name, each.dropped_us) for each in table.dropped] == [("gone", 1_700_000_000_001_000), ("r", 5_000)]
+    assert table.dropped[1].type == table.regular[0].type
+    assert (table.table_id, table.cdc) == (T1, True)
+    with pytest.raises(UnknownType):
+        definition("ks", "t", {"id": T1, "cdc": True}, [row("p", "partition_key", "int", 0)],
+                   [{"column_name": "x", "kind": "regular", "type": "nowhere", "dropped_ms": 5}], lambda _: types)
+
+
+def one(*found: Column, dropped: tuple[DroppedColumn, ...] = ()) -> TableDefinition:
+    return make("ks", "t", T1, [Column("p", CqlType("int"), "partition_key", 0), *found], dropped=dropped)
+
+
+def test_what_can_only_be_an_older_definition() -> None:
+    int_, text = CqlType("int"), CqlType("text")
+    a, b = Column("a", int_, "regular"), Column("b", text, "static")
+    less, more = (Column("u", CqlType("udt", (int_,) * count, keyspace="ks", udt_name="u",
+                                      field_names=("x", "y")[:count]), "regular") for count in (1, 2))
+    assert is_older(one(a), one(a, b))
+    assert not is_older(one(a, b), one(a))
+    assert not is_older(one(a, dropped=(DroppedColumn("b", text, "static", 1),)), one(a, b))
+    assert is_older(one(a, b), one(a, dropped=(DroppedColumn("b", text, "static", 1),)))
+    once, twice = (one(a, dropped=(DroppedColumn("b", text, "static", at),)) for at in (1, 2))
+    assert is_older(once, twice)
+    assert not is_older(twice, once)
+    assert is_older(one(less), one(more))
+    assert not is_older(one(more), one(less))
+    renamed = make("ks", "t", T1, [Column("q", int_, "partition_key", 0)])
+    assert not is_older(renamed, one())
+
+
+async def test_tables_are_found_by_id_and_never_forgotten() -> None:
+    schema, numbers = Schema(), Numbers()
+    schema.add("ks", "t", T1, {"p": "int", "v": "text"})
+    schema.add("ks", "off", T2, {"p": "int"}, cdc=False)
+    schema.add("system", "local", T3, {"p": "int"}, cdc=False)
+    catalog = catalog_of(schema, numbers=numbers)
+    assert await catalog.refresh() == {T1, T2, T3}
+    assert [str(each) for each in catalog.tables()] == ["ks.t"]
+    assert [catalog.captured(known(catalog, each)) for each in (T1, T2, T3)] == [True, False, False]
+    assert catalog.by_id(b"\1" * 16) is None
+    assert numbers.values == {names.SCHEMA_REFRESHES: 1, names.SCHEMA_CHANGES: 3, names.TABLES: 1, names.REFUSED_TABLES: 0}
+    assert not await catalog.moved()
+    # Made again under the same name: another table.
+    again = str(uuid.UUID(int=9))
+    schema.add("ks", "t", again, {"p": "int", "w": "int"})
+    schema.version("v2")
+    assert await catalog.moved()
+    assert await catalog.refresh() == {again}
+    assert columns(known(catalog, T1)) == ["p", "v"]
+    assert columns(known(catalog, again)) == ["p", "w"]
+    assert catalog.captured(known(catalog, T1))
+    assert [each.table_id for each in catalog.tables()] == [again]
+    assert {each.table_id for each in catalog.known()} == {T1, T2, T3, again}
+    schema.drop("ks", "t")
+    assert await catalog.refresh() == set()
+    assert catalog.tables() == []
+    assert known(catalog, again).table == "t"
+
+
+async def test_views_are_known_and_not_captured() -> None:
+    schema = Schema()
+    schema.rows["views"].append({"keyspace_name": "ks", "view_name": "v", "id": T2})
+    schema.rows["columns"].append({"keyspace_name": "ks", "table_name": "v", "column_name": "p", "type": "int",
+                                   "clustering_order": "none", "kind": "partition_key", "position": 0})
+    catalog = catalog_of(schema)
+    await catalog.refresh()
+    assert not catalog.captured(known(catalog, T2))
+
+
+async def test_patterns_choose_among_the_captured_tables() -> None:
+    schema = Schema()
+    for number, name in enumerate(("a", "b", "left_out"), 1):
+        schema.add("ks", name, str(uuid.UUID(int=number)), {"p": "int"})
+    catalog = catalog_of(schema, exclude=r"ks\.left.*")
+    await catalog.refresh()
+    assert [str(each) for each in catalog.tables([r"ks\.[Bl].*"])] == ["ks.b"]
+    assert [str(each) for each in catalog.tables()] == ["ks.a", "ks.b"]
+    with pytest.raises(ConfigInvalid):
+        catalog.tables(["("])
+
+
+async def test_counters_are_refused(caplog: pytest.LogCaptureFixture) -> None:
+    schema = Schema()
+    schema.add("ks", "c", T1, {"p": "int", "n": "counter"})
+    catalog = catalog_of(schema)
+    with caplog.at_level(logging.WARNING):
+        await catalog.refresh()
+        await catalog.refresh()
+    assert [str(each) for each in catalog.refused()] == ["ks.c"]
+    assert catalog.tables() == []
+    assert not catalog.captured(known(catalog, T1))
+    assert len([each for each in caplog.messages if "ALTER TABLE ks.c WITH cdc = false" in each]) == 1
+
+
+async def test_a_table_whose_cdc_was_turned_off_is_delivered_until_the_next_start() -> None:
+    schema = Schema()
+    schema.add("ks", "t", T1, {"p": "int"})
+    catalog = catalog_of(schema)
+    await catalog.refresh()
+    schema.add("ks", "t", T1, {"p": "int"}, cdc=False)
+    assert await catalog.refresh() == {T1}
+    assert catalog.captured(known(catalog, T1))
+    assert catalog.tables() == []
+    # A task that starts with what was saved before still has the log from then to read.
+    before, after = make("ks", "t", T1, known(catalog, T1).columns, cdc=True), known(catalog, T1)
+    for remembered, expected in ((before, True), (after, False)):
+        later = catalog_of(schema)
+        later.remember([remembered])
+        await later.refresh()
+        assert later.captured(known(later, T1)) is expected
+
+
+async def test_saved_definitions_count_until_the_server_is_asked() -> None:
+    schema = Schema()
+    schema.add("ks", "t", T1, {"p": "int", "v": "text"})
+    gone = make("ks", "gone", T2, [Column("p", CqlType("int"), "partition_key", 0)], cdc=True)
+    old = make("ks", "t", T1, [Column("p", CqlType("int"), "partition_key", 0)], cdc=True)
+    catalog = catalog_of(None)
+    catalog.remember([old, gone])
+    assert columns(known(catalog, T1)) == ["p"]
+    assert catalog.captured(gone)
+    with pytest.raises(Retriable):
+        await catalog.refresh()
+    catalog.session = schema  # type: ignore[assignment]
+    assert await catalog.refresh() == {T1}
+    assert columns(known(catalog, T1)) == ["p", "v"]
+    assert known(catalog, T2) == gone
+    catalog.remember([old])
+    assert columns(known(catalog, T1)) == ["p", "v"]
+
+
+async def test_a_node_that_is_behind_takes_nothing_back() -> None:
+    schema = Schema()
+    schema.add("ks", "t", T1, {"p": "int", "v": "text", "w": "int"})
+    catalog = catalog_of(schema)
+    await catalog.refresh()
+    # Another node answers, which has not heard of w; and one that has columns of a table not at all.
+    schema.add("ks", "t", T1, {"p": "int", "v": "text"})
+    schema.add("ks", "n", T2, {})
+    schema.local = "v0"
+    assert await catalog.refresh() == set()
+    assert columns(known(catalog, T1)) == ["p", "v", "w"]
+    assert catalog.by_id(id_bytes(T2)) is None
+    assert await catalog.moved()
+    # They agree: what they say counts, and what is gone has left a note.
+    schema.add("ks", "t", T1, {"p": "int", "v": "text", "w": "int"})
+    schema.drop_column("ks", "t", "w", 17)
+    schema.add("ks", "n", T2, {"p": "int"})
+    schema.version("v2")
+    assert await catalog.refresh() == {T1, T2}
+    assert columns(known(catalog, T1)) == ["p", "v"]
+    assert known(catalog, T1).dropped == (DroppedColumn("w", CqlType("int"), "regular", 17_000),)
+    assert not await catalog.moved()
+
+
+async def test_nodes_that_never_agree_are_believed_the_second_time() -> None:
+    schema = Schema()
+    schema.add("ks", "t", T1, {"p": "int", "v": "text"})
+    catalog = catalog_of(schema)
+    await catalog.refresh()
+    schema.peers = ["v1", "old"]
+    schema.add("ks", "t", T1, {"p": "int"})
+    assert await catalog.refresh() == set()
+    assert await catalog.moved()
+    assert await catalog.refresh() == {T1}
+    assert not await catalog.moved()
+
+
+async def test_new_fields_of_a_type_change_the_table() -> None:
+    schema = Schema()
+    schema.rows["types"].append({"keyspace_name": "ks", "type_name": "u", "field_names": ["a"], "field_types": ["int"]})
+    schema.add("ks", "t", T1, {"p": "int", "v": "u"})
+    schema.add("other", "t", T2, {"p": "int"})
+    catalog = catalog_of(schema)
+    await catalog.refresh()
+    before = known(catalog, T1).version
+    schema.rows["types"][0].update(field_names=["a", "b"], field_types=["int", "text"])
+    assert await catalog.refresh() == {T1}
+    assert known(catalog, T1).version != before
+    assert known(catalog, T1).regular[0].type.field_names == ("a", "b")
+
+
+async def test_a_type_that_is_not_understood_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    schema = Schema()
+    schema.add("ks", "bad", T1, {"p": "int", "v": "nowhere"})
+    schema.add("ks", "good", T2, {"p": "int"})
+    catalog = catalog_of(schema)
+    assert await catalog.refresh() == {T2}
+    assert await catalog.refresh() == set()
+    assert catalog.by_id(id_bytes(T1)) is None
+    assert len([each for each in caplog.messages if "ks.bad" in each]) == 1
+    schema.rows["types"].append({"keyspace_name": "ks", "type_name": "nowhere", "field_names": ["a"], "field_types": ["int"]})
+    assert await catalog.refresh() == {T1}
+
+
+async def test_calls_that_come_together_read_once() -> None:
+    schema = Schema()
+    schema.add("ks", "t", T1, {"p": "int"})
+    schema.gate = asyncio.Event()
+    catalog = catalog_of(schema)
+    first = asyncio.create_task(catalog.refresh())
+    while not schema.asked:
+        await asyncio.sleep(0)
+    later = [asyncio.create_task(catalog.refresh()) for _ in range(5)]
+    await asyncio.sleep(0)
+    schema.add("ks", "new", T2, {"p": "int"})
+    schema.gate.set()
+    assert T1 in await first
+    # What came while the first one was reading might have missed what it needs: one more reading for all of them.
+    assert all(each in ({T2}, set()) for each in await asyncio.gather(*later))
+    assert catalog.by_id(id_bytes(T2)) is not None
+    assert schema.asked == 2
+
+
+async def test_what_was_known_stays_while_the_cluster_is_away() -> None:
+    schema, numbers = Schema(), Numbers()
+    schema.add("ks", "t", T1, {"p": "int"})
+    catalog = catalog_of(schema, numbers=numbers)
+    await catalog.refresh()
+    schema.away = True
+    for call in (catalog.refresh, catalog.moved):
+        with pytest.raises(Retriable):
+            await call()
+    assert numbers.values[names.SCHEMA_ERRORS] == 1
+    assert columns(known(catalog, T1)) == ["p"]
+    schema.away = False
+    assert await catalog.refresh() == set()
+
+
+# Definitions among the offsets.
+
+
+def test_saved_definitions_come_back() -> None:
+    table = make("ks", "t", T1, [Column("p", parse("frozen<map<int, text>>"), "partition_key", 0)], cdc=True)
+    newer = make("ks", "t", T1, [*table.columns, Column("v", CqlType("int"), "regular")],
+                 dropped=[DroppedColumn("x", CqlType("int"), "regular", 7_000)], cdc=True)
+    offsets = [(saved.partition("shop", "n1", T1), saved.offset(newer, 20)),
+               (saved.partition("shop", "n2", T1), saved.offset(table, 10)),
+               (saved.partition("other", "n1", T2), saved.offset(table, 30)),
+               ({"cluster": "shop", "node": "n1"}, {"segment": 1})]
+    assert saved.definitions("shop", offsets) == [newer]
+    (shown,) = saved.tables("shop", offsets)
+    assert (shown["table"], shown["version"]) == ("ks.t", newer.version)
+    (version,) = shown["versions"]
+    assert (version["table_id"], version["ts_ms"], version["nodes"], version["cdc"]) == (T1, 20, ["n1", "n2"], True)
+    assert version["columns"][0] == {"name": "p", "type": "frozen<map<int, text>>", "kind": "partition_key"}
+    assert version["dropped_columns"] == [{"name": "x", "type": "int", "dropped_ms": 7}]
+
+
+def test_a_table_that_was_made_again_is_shown_with_both_definitions() -> None:
+    first, second = (make("ks", "t", table_id, [Column("p", CqlType("int"), "partition_key", 0)]) for table_id in (T1, T2))
+    offsets = [(saved.partition("shop", "n", table.table_id), saved.offset(table, seen))
+               for seen, table in enumerate((first, second), 1)]
+    (shown,) = saved.tables("shop", offsets)
+    assert [each["table_id"] for each in shown["versions"]] == [T2, T1]
+    assert {each.table_id for each in saved.definitions("shop", offsets)} == {T1, T2}
+
+
+def test_a_saved_definition_that_was_altered_by_hand_is_named() -> None:
+    offsets = [(saved.partition("shop", "n", T1), {"definition": "{}", "seen_ms": 1})]
+    with pytest.raises(Fatal, match=f"table_id={T1}"):
+        saved.definitions("shop", offsets)
+    assert saved.tables("shop", offsets) == []
+
+
+# Settings of nodes.
+
+
+@pytest.mark.parametrize(("text", "expected"), [
+    ("4096MiB", 4 << 30), ("1GiB", 1 << 30), ("10 KiB", 10_240), ("7B", 7), ("8", 8), ("", None), (None, None), ("4MB", None),
+])
+def test_sizes(text: str | None, expected: int | None) -> None:
+    assert size_of(text) == expected
+
+
+def test_settings_of_new_and_old_servers() -> None:
+    new = settings_of({
+        "broadcast_address": "10.0.0.1", "cdc_enabled": "true", "cdc_block_writes": "false", "cdc_total_space": "4096MiB",
+        "commitlog_segment_size": "32MiB", "cdc_raw_directory": "/c/cdc_raw/", "commitlog_directory": "/c/commitlog",
+        "transparent_data_encryption_options.enabled": "true"})
+    assert new == NodeSettings(address="10.0.0.1", cdc_enabled=True, cdc_block_writes=False, total_space=4 << 30,
+                               segment_size=32 << 20, cdc_raw="/c/cdc_raw", commitlog="/c/commitlog", encrypted=True)
+    old = settings_of({
+        "listen_address": "h", "cdc_enabled": "false", "cdc_total_space_in_mb": "0", "commitlog_segment_size_in_mb": "32",
+        "transparent_data_encryption_options_enabled": "false"})
+    assert old == NodeSettings(address="h", cdc_enabled=False, segment_size=32 << 20)
+    assert smallest_space([new, old]) == 4 << 30
+    assert smallest_space([old]) == 0
+
+
+def test_versions_and_replicas() -> None:
+    assert [version_of(text) for text in ("5.0.9", "4.1-beta1", "6.0-alpha2-SNAPSHOT", None, "x")] == [
+        (5, 0), (4, 1), (6, 0), (0, 0), (0, 0)]
+    assert replicas([{"key": "class", "value": "x.SimpleStrategy"}, {"key": "replication_factor", "value": "3"}]) == 3
+    assert replicas({"class": "NetworkTopologyStrategy", "dc1": "3", "dc2": "3/1"}) == 6
+    assert replicas({"class": "LocalStrategy"}) == 0

@@ -1,0 +1,227 @@
+"""From stretches to records: places, repetition after a restart, tables and columns that nobody knows, damage."""
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import pytest
+
+from connectors.cassandra.events import builder
+from connectors.cassandra.events.contract import EventSettings, Where
+from connectors.cassandra.model import Entry, LogPosition, Stretch
+from connectors.cassandra.stream import Missing, Stream
+from connectors.cql.mutations.definition import Column, TableDefinition, make
+from connectors.cql.mutations.encode import write_mutation, write_update
+from connectors.cql.types import parse
+from connectors.formats.partition_update import Cell, Deletion, PartitionUpdate, Row, Source, Stamp
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from connectors.api import BadRecord, SourceRecord
+    from connectors.cassandra.events.contract import TableEvents
+
+LOG = logging.LoggerAdapter(logging.getLogger("test"))
+NOBODY = Source(connector="", cluster="", keyspace="", table="")
+AT_US = 1_790_000_000_000_000
+SEGMENT = 1_700_000_000_000
+
+
+def table(name: str, number: int, *, cdc: bool = True,
+          columns: Sequence[tuple[str, str]] = (("v", "text"),)) -> TableDefinition:
+    own = [Column(each, parse(kind), "regular") for each, kind in columns]
+    key = Column("pk", parse("int"), "partition_key", 0)
+    return make("ks", name, str(UUID(int=(number << 64) + number)), [key, *own], cdc=cdc)
+
+
+A, B, PLAIN = table("a", 1), table("b", 2), table("plain", 3, cdc=False)
+COUNTER = table("c", 4, columns=(("n", "counter"),))
+
+
+def update(of: TableDefinition, key: int, **values: str) -> bytes:
+    stamp = Stamp(AT_US + key)
+    return write_update(PartitionUpdate(source=NOBODY, key=(key,), write_time=stamp.write_time, rows=(Row(
+        liveness=stamp, cells=tuple(Cell(name, None, value, stamp) for name, value in values.items())),)), of, 7)
+
+
+def removal(of: TableDefinition, key: int) -> bytes:
+    return write_update(PartitionUpdate(source=NOBODY, key=(key,), write_time=AT_US + key, rows=(Row(
+        deletion=Deletion(AT_US + key, AT_US // 1_000_000)),)), of, 7)
+
+
+class Known:
+    """The tables that are known."""
+
+    def __init__(self, *tables: TableDefinition) -> None:
+        self.tables = {UUID(each.table_id).bytes: each for each in tables}
+
+    def by_id(self, table_id: bytes) -> TableDefinition | None:
+        return self.tables.get(table_id)
+
+    def captured(self, each: TableDefinition) -> bool:
+        return each.cdc
+
+    def known(self) -> list[TableDefinition]:
+        return list(self.tables.values())
+
+
+def stretch(*mutations: bytes, segment: int = SEGMENT, begin: int = 100, finished: bool = False) -> Stretch:
+    """A stretch of a log of version 7; positions grow by 1000 from ``begin``."""
+    data, entries = b"", []
+    for number, each in enumerate(mutations):
+        entries.append(Entry(len(data), len(data) + len(each), begin + 1000 * (number + 1)))
+        data += each
+    return Stretch(segment, 7, data, entries, entries[-1].position if entries else begin, finished)
+
+
+class Bench:
+    """A stream, and what came out of it."""
+
+    def __init__(self, known: Known, place: LogPosition | None = None, form: str = "partition-update") -> None:
+        self.known = known
+        settings = EventSettings(topic_prefix="p", output_format=form)  # type: ignore[arg-type]
+
+        def make_events(definition: TableDefinition, version: int) -> TableEvents:
+            return builder(definition, version, settings)
+
+        self.stream = Stream(Where(partition={"cluster": "p", "node": "n"}, node="n", segment=0, version=0), place, known,
+                             make_events, LOG)
+        self.out: list[SourceRecord] = []
+        self.bad: list[BadRecord] = []
+
+    def take(self, what: Stretch, first: int = 0, limit: int = 1000) -> int:
+        return self.stream.take(what, first, limit, self.out, self.bad)
+
+    def all(self, what: Stretch) -> None:
+        """Take all of it; what is missing is given up."""
+        number = 0
+        while number < len(what.entries):
+            try:
+                number = self.take(what, number)
+            except Missing as missing:
+                self.stream.give_up(missing)
+                number = self.stream.number
+        if not what.entries:
+            self.take(what)
+
+    @property
+    def seen(self) -> list[tuple[str, int]]:
+        return [(each.topic, each.key["pk"] if isinstance(each.key, dict) else int.from_bytes(each.key, "big", signed=True))
+                for each in self.out]
+
+
+def test_records_carry_the_place_behind_them_and_the_last_that_of_the_entry() -> None:
+    bench = Bench(Known(A, B, PLAIN))
+    bench.all(stretch(write_mutation([update(A, 1, v="x")], 7), write_mutation([update(A, 2, v="y"), update(B, 2, v="z")], 7),
+                      write_mutation([update(PLAIN, 3, v="q")], 7)))
+    assert bench.seen == [("p.ks.a", 1), ("p.ks.a", 2), ("p.ks.b", 2)]
+    assert [LogPosition.of(each.source_offset) for each in bench.out] == [
+        LogPosition(SEGMENT, 1100), LogPosition(SEGMENT, 1100, 1), LogPosition(SEGMENT, 2100)]
+    assert bench.stream.place == LogPosition(SEGMENT, 3100)
+    assert (bench.stream.counts.entries, bench.stream.counts.updates, bench.stream.counts.ignored) == (3, 3, 1)
+
+
+@pytest.mark.parametrize("form", ["partition-update", "partition-update-raw", "debezium"])
+def test_every_place_is_one_to_go_on_from(form: str) -> None:
+    log = stretch(*(write_mutation([update(A, key, v="x"), removal(B, key), update(PLAIN, key, v="no")], 7)
+                    for key in range(1, 5)))
+    whole = Bench(Known(A, B, PLAIN), form=form)
+    whole.all(log)
+    assert len(whole.out) == (12 if form == "debezium" else 8)  # each deletion with its tombstone
+    for number, record in enumerate(whole.out, 1):
+        again = Bench(Known(A, B, PLAIN), LogPosition.of(record.source_offset), form)
+        again.all(log)
+        assert again.seen == whole.seen[number:], record.source_offset
+
+
+def test_a_batch_ends_between_entries() -> None:
+    log = stretch(*(write_mutation([update(A, key, v="x"), update(B, key, v="y")], 7) for key in range(1, 6)))
+    bench = Bench(Known(A, B))
+    assert bench.take(log, 0, limit=3) == 2
+    assert (len(bench.out), bench.stream.place) == (4, LogPosition(SEGMENT, 2100))
+    assert bench.take(log, 2, limit=7) == 4
+    assert bench.take(log, 4, limit=1000) == 5
+    assert len(bench.out) == 10
+
+
+def test_a_segment_s_end_moves_the_place() -> None:
+    bench = Bench(Known(A))
+    bench.all(stretch(write_mutation([update(A, 1, v="x")], 7)))
+    bench.all(stretch(begin=5000, finished=True))
+    assert bench.stream.place == LogPosition(SEGMENT, 5000, 0, finished=True)
+    bench.all(stretch(write_mutation([update(A, 2, v="x")], 7), segment=SEGMENT + 1))
+    assert bench.stream.place == LogPosition(SEGMENT + 1, 1100)
+    assert bench.seen == [("p.ks.a", 1), ("p.ks.a", 2)]
+
+
+def test_an_unknown_table_is_asked_for_then_passed_over() -> None:
+    known = Known(A)
+    bench = Bench(known)
+    log = stretch(write_mutation([update(A, 1, v="x")], 7), write_mutation([update(B, 2, v="y")], 7),
+                  write_mutation([update(A, 3, v="z")], 7))
+    with pytest.raises(Missing) as asked:
+        bench.take(log)
+    assert (asked.value.table_id, asked.value.column) == (UUID(B.table_id).bytes, None)
+    assert (bench.seen, bench.stream.number, bench.stream.place) == ([("p.ks.a", 1)], 1, LogPosition(SEGMENT, 1100))
+    bench.stream.give_up(asked.value)
+    bench.take(log, 1)
+    assert (bench.seen, bench.stream.counts.unknown) == ([("p.ks.a", 1), ("p.ks.a", 3)], 1)
+    # It is created after all, or told by another node.
+    known.tables[UUID(B.table_id).bytes] = B
+    bench.stream.changed({B.table_id})
+    bench.all(stretch(write_mutation([update(B, 4, v="y")], 7), begin=9000))
+    assert bench.seen[-1] == ("p.ks.b", 4)
+
+
+def test_captured_tables_behind_an_unknown_one_are_still_delivered() -> None:
+    gone = table("gone", 9, columns=(("q", "map<int, frozen<list<text>>>"), ("v", "text")))
+    bench = Bench(Known(A, B, PLAIN))
+    four = [update(A, 1, v="x"), update(gone, 1, v="?"), update(PLAIN, 1, v="-"), update(B, 1, v="y")]
+    bench.all(stretch(write_mutation(four, 7),
+                      write_mutation([update(gone, 2, v="?"), update(PLAIN, 2, v="-")], 7),
+                      write_mutation([update(gone, 3, v="?")], 7)))
+    assert bench.seen == [("p.ks.a", 1), ("p.ks.b", 1)]
+    assert not bench.bad
+    assert bench.stream.counts.unknown == 3
+
+
+def test_an_unknown_column_is_asked_for_then_a_bad_record() -> None:
+    newer = table("a", 1, columns=(("v", "text"), ("w", "text")))
+    log = stretch(write_mutation([update(newer, 1, v="x", w="new")], 7), write_mutation([update(A, 2, v="y")], 7))
+    known = Known(A)
+    bench = Bench(known)
+    with pytest.raises(Missing) as asked:
+        bench.take(log)
+    assert asked.value.column == "w"
+    known.tables[UUID(A.table_id).bytes] = newer
+    bench.stream.changed({A.table_id})
+    bench.take(log, bench.stream.number)
+    assert bench.seen == [("p.ks.a", 1), ("p.ks.a", 2)]
+    assert bench.out[0].value["rows"][0]["cells"]["w"] == "new"
+
+    given_up = Bench(Known(A))
+    given_up.all(log)
+    assert given_up.seen == [("p.ks.a", 2)]
+    assert len(given_up.bad) == 1
+    assert "segment 1700000000000, position 1100" in str(given_up.bad[0].error)
+    assert (given_up.bad[0].topic, given_up.bad[0].source_offset["position"]) == ("p.ks.a", 1100)
+
+
+@pytest.mark.parametrize("cut", [1, 5, 17])
+def test_a_mutation_that_ends_early_is_bad_and_the_next_one_is_read(cut: int) -> None:
+    whole = write_mutation([update(A, 1, v="text that is long enough"), update(B, 1, v="x")], 7)
+    bench = Bench(Known(A, B))
+    bench.all(stretch(whole[:-cut], write_mutation([update(B, 2, v="y")], 7)))
+    assert bench.seen[-1] == ("p.ks.b", 2)
+    assert len(bench.bad) == 1
+    assert bench.stream.counts.bad == 1
+
+
+def test_counters_are_passed_over_and_counted() -> None:
+    stamp = Stamp(AT_US)
+    counted = write_update(PartitionUpdate(source=NOBODY, key=(1,), write_time=AT_US, rows=(Row(cells=(
+        Cell("v", None, b"\x00" * 8, stamp),)),)), table("c", 4, columns=(("v", "blob"),)), 7)
+    bench = Bench(Known(A, COUNTER))
+    bench.all(stretch(write_mutation([counted], 7), write_mutation([update(A, 2, v="y")], 7)))
+    assert (bench.seen, bench.stream.counts.counters) == ([("p.ks.a", 2)], 1)

@@ -1,0 +1,133 @@
+"""Random tables and partition updates of them, for hypothesis; and updates from bytes that are put together by hand."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import strategies as st
+
+from connectors.cql.mutations.definition import Column, TableDefinition, make
+from connectors.cql.types import CqlType, frozen
+from connectors.formats.partition_update import Bound, Cell, Deletion, PartitionUpdate, RangeDeletion, Row, Source, Stamp
+from tests.unit.connectors.cql.strategies import NATIVE, TYPES, natives, values
+
+if TYPE_CHECKING:
+    from connectors.cql.mutations.compiled import PlainUpdate
+
+SOURCE = Source(connector="cassandra", cluster="c", keyspace="ks", table="t")
+TABLE_ID = "6a1f2be0-c6f5-11f0-9d3e-3b7c2f5a9e01"
+KEYS = natives(tuple(name for name in NATIVE if name != "duration"))
+VERSIONS = st.sampled_from((7, 8, 9))
+#: µs; the third is of a row that was written long before 2015, the last are the ends.
+WRITE_TIMES = st.sampled_from((1_790_000_000_000_000, 1_790_000_000_000_001, 1_000_000, -5, 0)) | st.integers(
+    -(1 << 63) + 1, (1 << 63) - 1)
+
+
+def local_times(version: int) -> st.SearchStrategy[int]:
+    """Seconds that a version can hold."""
+    return st.sampled_from((1_790_000_000, 1_442_880_000)) | st.integers(0, (1 << 31) - 2 if version == 7 else (1 << 32) - 2)
+
+
+def stamps(version: int) -> st.SearchStrategy[Stamp]:
+    plain = WRITE_TIMES.map(Stamp)
+    return plain | st.builds(Stamp, WRITE_TIMES, st.integers(1, 630_720_000), local_times(version))
+
+
+def deletions(version: int) -> st.SearchStrategy[Deletion]:
+    return st.builds(Deletion, WRITE_TIMES, local_times(version))
+
+
+@st.composite
+def tables(draw: st.DrawFn, *, simple: bool = False) -> TableDefinition:
+    """A table with up to two key, two clustering, one static and four other columns; ``simple``: none of them multicell."""
+    kinds = TYPES.map(frozen) if simple else TYPES
+    columns = [Column(f"k{index}", draw(KEYS), "partition_key", index) for index in range(draw(st.integers(1, 2)))]
+    columns += [Column(f"c{index}", draw(KEYS), "clustering", index, draw(st.booleans()))
+                for index in range(draw(st.integers(0, 2)))]
+    columns += [Column(f"s{index}", draw(kinds), "static") for index in range(draw(st.integers(0, 1)))]
+    columns += [Column(f"V ä{index}", draw(kinds), "regular") for index in range(draw(st.integers(0, 4)))]
+    return make("ks", "t", TABLE_ID, columns)
+
+
+@st.composite
+def updates(draw: st.DrawFn, table: TableDefinition, version: int) -> PartitionUpdate:
+    """Anything that an update of ``table`` can say, as ``read_update`` gives it."""
+    clustering = st.tuples(*(values(each.type) for each in table.clustering))
+    rows = tuple(draw(st.lists(rows_of(table.regular, clustering, version), max_size=3)))
+    static = draw(st.none() | rows_of(table.static, st.just(()), version, static=True)) if table.static else None
+    ranges = tuple(draw(st.lists(ranges_of(table, version), max_size=2))) if table.clustering else ()
+    deletion = draw(st.none() | deletions(version))
+    made = PartitionUpdate(source=SOURCE, key=draw(st.tuples(*(values(each.type) for each in table.key))), write_time=0,
+                           deletion=deletion, static=static, rows=rows, ranges=ranges)
+    return with_time(made)
+
+
+def with_time(update: PartitionUpdate) -> PartitionUpdate:
+    """With the newest of its times as its own."""
+    times = [each.deletion.write_time for each in update.ranges]
+    times += [update.deletion.write_time] if update.deletion else []
+    for row in (*update.rows, *((update.static,) if update.static else ())):
+        times += [each.write_time for each in (row.liveness, row.deletion) if each is not None]
+        times += [each.stamp.write_time for each in row.cells] + [each.write_time for _, each in row.complex_deletions]
+    return PartitionUpdate(source=update.source, key=update.key, write_time=max(times, default=0), deletion=update.deletion,
+                           static=update.static, rows=update.rows, ranges=update.ranges)
+
+
+@st.composite
+def ranges_of(draw: st.DrawFn, table: TableDefinition, version: int) -> RangeDeletion:
+    bounds = []
+    for _ in range(2):
+        count = draw(st.integers(0, len(table.clustering)))
+        prefix = draw(st.tuples(*(values(each.type) for each in table.clustering[:count])))
+        bounds.append(Bound(prefix, draw(st.booleans()) or not prefix))
+    return RangeDeletion(bounds[0], bounds[1], draw(deletions(version)))
+
+
+@st.composite
+def rows_of(draw: st.DrawFn, columns: tuple[Column, ...], clustering: st.SearchStrategy[tuple[Any, ...]], version: int, *,
+            static: bool = False) -> Row:
+    cells: list[Cell] = []
+    complex_deletions: list[tuple[str, Deletion]] = []
+    liveness = None if static else draw(st.none() | stamps(version))
+    stamp = draw(stamps(version)) if liveness is None else liveness
+    stamping = st.just(stamp) | stamps(version)
+    for column in sorted(columns, key=lambda each: (each.type.is_multicell, each.name)):
+        if draw(st.booleans()):
+            cells += draw(cells_of(column, stamping))
+        if column.type.is_multicell and draw(st.booleans()):
+            complex_deletions.append((column.name, draw(deletions(version))))
+    return Row(draw(clustering), liveness, None if static else draw(st.none() | deletions(version)), tuple(cells),
+               tuple(complex_deletions))
+
+
+@st.composite
+def cells_of(draw: st.DrawFn, column: Column, stamping: st.SearchStrategy[Stamp]) -> list[Cell]:
+    kind = column.type
+    if not kind.is_multicell:
+        return [cell(column.name, None, draw(st.none() | values(kind)), draw(stamping))]
+    if kind.name == "udt":
+        fields = draw(st.lists(st.sampled_from(range(len(kind.field_names))), unique=True, max_size=3))
+        return [cell(column.name, kind.field_names[index], draw(st.none() | values(kind.arguments[index])), draw(stamping))
+                for index in fields]
+    path = values(CqlType("timeuuid") if kind.name == "list" else kind.arguments[0])
+    value = st.none() | (st.just(True) if kind.name == "set" else values(kind.arguments[-1]))
+    return [cell(column.name, draw(path), draw(value), draw(stamping)) for _ in range(draw(st.integers(0, 3)))]
+
+
+def cell(name: str, path: Any, value: Any, stamp: Stamp) -> Cell:
+    """A cell; a tombstone has a write time only."""
+    return Cell(name, path, value, Stamp(stamp.write_time) if value is None else stamp)
+
+
+def unpacked(plain: PlainUpdate) -> PartitionUpdate:
+    """What a plain update says."""
+    key, _, rows, _ = plain
+    static, regular = None, []
+    for is_static, clustering, inserted, written, ttl, expires, names, found in rows:
+        stamp = Stamp(written, ttl, expires)
+        row = Row(clustering, stamp if inserted else None, None,
+                  tuple(cell(name, None, value, stamp) for name, value in zip(names, found, strict=True)))
+        if is_static:
+            static = row
+        else:
+            regular.append(row)
+    return with_time(PartitionUpdate(source=SOURCE, key=key, write_time=0, static=static, rows=tuple(regular)))
