@@ -13,8 +13,9 @@ from connectors.errors import ConfigInvalid, MillraceError
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("worker", "connectors", "offsets", "spark_jobs", "compose", "tests")
-#: Suites that are run in one session. Those of the first are long.
-SUITES = (("integration", "chaos"), ("unit", "conformance"))
+#: What is run in one session, in order: folders of ``tests``. What a group names, folders of another leave out. The first is
+#: the longest; what must not be disturbed comes last in it, when the others have ended.
+SUITES = (("integration", "chaos"), ("unit", "conformance", "integration/cassandra", "integration/mysql", "integration/scylla"))
 
 
 def _checkout(what: str) -> Path:
@@ -28,7 +29,7 @@ def run_tests(suite: str, pytest_args: list[str]) -> int:
     """Run one suite, or all of them; returns pytest's exit code, of several sessions the first that is not 0.
 
     All suites are two sessions side by side: most of the long ones is waiting for servers, the short ones compute. What the
-    short ones print comes when they have ended.
+    second prints comes when both have ended.
     """
     root = _checkout("millrace test")
     args = pytest_args[1:] if pytest_args[:1] == ["--"] else pytest_args
@@ -36,7 +37,7 @@ def run_tests(suite: str, pytest_args: list[str]) -> int:
     named = any((root / item.split("::")[0]).exists() for item in args)
     groups: tuple[tuple[str, ...], ...] = ((),) if named else SUITES if suite == "all" else ((suite,),)
     first, *others = ([sys.executable, "-m", "pytest", *(f"tests/{name}" for name in group if (root / "tests" / name).is_dir()),
-                       *args] for group in groups)
+                       *(f"--ignore=tests/{name}" for name in elsewhere(group, groups)), *args] for group in groups)
     with ExitStack() as stack:
         beside = []
         for command in others:
@@ -48,6 +49,12 @@ def run_tests(suite: str, pytest_args: list[str]) -> int:
             output.seek(0)
             print(output.read(), flush=True)
     return next((code for code in codes if code), 0)
+
+
+def elsewhere(group: tuple[str, ...], groups: tuple[tuple[str, ...], ...]) -> list[str]:
+    """The folders inside those of ``group`` that other groups name."""
+    return [name for other in groups if other is not group for name in other
+            if any(name.startswith(f"{folder}/") for folder in group)]
 
 
 def lint() -> int:

@@ -1,0 +1,27 @@
+"""What the launcher's commands for developers decide."""
+from pathlib import Path
+
+from worker.devtools import ROOT, SUITES, elsewhere
+
+
+def test_every_test_is_run_in_one_session() -> None:
+    whole = {folder.name for folder in (ROOT / "tests").iterdir() if folder.is_dir() and list(folder.rglob("test_*.py"))}
+    sessions: dict[Path, int] = {}
+    for group in SUITES:
+        left_out = [ROOT / "tests" / name for name in elsewhere(group, SUITES)]
+        for name in group:
+            folder = ROOT / "tests" / name
+            assert folder.is_dir(), name
+            for path in folder.rglob("test_*.py"):
+                if not any(path.is_relative_to(other) for other in left_out):
+                    sessions[path] = sessions.get(path, 0) + 1
+    wanted = {path for name in whole for path in (ROOT / "tests" / name).rglob("test_*.py")} - set(
+        (ROOT / "tests" / "bench").rglob("*.py"))
+    assert set(sessions) == wanted
+    assert set(sessions.values()) == {1}
+
+
+def test_folders_of_other_sessions() -> None:
+    groups = (("a", "b"), ("c", "a/x", "b/y"))
+    assert elsewhere(groups[0], groups) == ["a/x", "b/y"]
+    assert elsewhere(groups[1], groups) == []
