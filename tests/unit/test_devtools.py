@@ -1,7 +1,12 @@
 """What the launcher's commands for developers decide."""
-from pathlib import Path
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from worker.devtools import ROOT, SUITES, elsewhere
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_every_test_is_run_in_one_session() -> None:
