@@ -489,7 +489,8 @@ def _durations(query: Any) -> dict[str, int]:
     """
     try:
         told = query.recentProgress if query is not None else ()
-        phases: Mapping[str, Any] = next((each["durationMs"] for each in reversed(told) if "addBatch" in each["durationMs"]), {})
+        phases: Mapping[str, Any] = next((
+            each["durationMs"] for each in reversed(told) if "addBatch" in each["durationMs"]), {})
         return {name: int(each) for name, each in phases.items()}
     except Exception as error:  # noqa: BLE001 - numbers for people: the job goes on without
         _log.debug("no progress: %s", error)
