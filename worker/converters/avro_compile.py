@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from connectors.schema import Schema
     from worker.converters.base import Encode
 
+#: Member of envelopes that says where a record comes from: of much the same values in one record after the other.
+_SOURCE: Final = "source"
+#: Types of these values whose bytes are kept for the next record.
+_KEPT: Final = frozenset({Type.INT32, Type.INT64, Type.STRING})
 #: Types whose values need their class checked; those of the others fail by themselves when they are encoded.
 _CLASSES: Final = {Type.INT8: "int", Type.INT16: "int", Type.INT32: "int", Type.INT64: "int", Type.BYTES: "bytes",
                    Type.FLOAT32: "float", Type.FLOAT64: "float", Type.ARRAY: "list"}
@@ -65,6 +69,9 @@ class _Compiler:
             "double": struct.Struct("<d").pack, "single": struct.Struct("<f").pack}
         self._functions: list[str] = []
         self._count = 0
+        #: Whether what is written now stands in ``source``, and the names of what is kept there.
+        self._keeps = False
+        self._kept: list[str] = []
 
     def function(self, schema: Schema, head: bytes, slow: Encode) -> Encode:
         """The encoder of ``schema``; see ``compile_avro``."""
@@ -76,6 +83,7 @@ class _Compiler:
         source = "\n".join([
             *self._functions,
             "def encode_value(value):",
+            *([f"    global {', '.join(self._kept)}"] if self._kept else []),
             f"    if value is None: return {absent}",
             "    try:",
             *([f"        if not ({check}): raise Leave"] if check else []),
@@ -99,6 +107,19 @@ class _Compiler:
 
     def _value(self, schema: Schema, name: str, indent: str) -> tuple[list[str], list[str]]:
         """Statements to run, and the expressions whose bytes make the value in local ``name``."""
+        if not self._keeps or schema.type not in _KEPT or is_union(schema) or is_enum(schema, self._settings):
+            return self._new_value(schema, name, indent)
+        # Connectors use one object for what does not change: then its bytes are there already. Object and bytes stand in one
+        # tuple, which is replaced as a whole: another thread may use the function too.
+        kept, out = self._bind("kept", (object(), b"")), self._fresh("b")
+        self._kept.append(kept)
+        lines, pieces = self._new_value(schema, name, indent + "    ")
+        joined = pieces[0] if len(pieces) == 1 else f"join(({', '.join(pieces)},))"
+        return [f"{indent}k = {kept}", f"{indent}if {name} is k[0]: {out} = k[1]", f"{indent}else:", *lines,
+                f"{indent}    {out} = {joined}", f"{indent}    {kept} = {name}, {out}"], [out]
+
+    def _new_value(self, schema: Schema, name: str, indent: str) -> tuple[list[str], list[str]]:
+        """As ``_value``, whatever was there before."""
         if not schema.optional or is_union(schema):
             return self._present(schema, name, indent)
         null, present = (b"\x02", b"\x00") if null_last(schema) else (b"\x00", b"\x02")
@@ -183,10 +204,13 @@ class _Compiler:
         if checks:
             lines.append(f"{indent}if not ({' and '.join(checks)}): raise Leave")
         pieces: list[str] = []
+        keeps = self._keeps
         for member, local in zip(schema.fields, locals_, strict=True):
+            self._keeps = keeps or (name == "value" and member.name == _SOURCE)
             more, expressions = self._value(member.schema, local, indent)
             lines += more
             pieces += expressions
+        self._keeps = keeps
         return lines, pieces
 
     def _check(self, schema: Schema, name: str) -> str:
@@ -201,7 +225,9 @@ class _Compiler:
     def _item_function(self, schema: Schema) -> str:
         """The name of a function that makes the bytes of one element, defined on the way."""
         name = self._fresh("item")
+        keeps, self._keeps = self._keeps, False
         lines, pieces = self._value(schema, "item", "    ")
+        self._keeps = keeps
         check = self._check(schema, "item")
         result = pieces[0] if len(pieces) == 1 else f"join(({', '.join(pieces)},))"
         self._functions.append("\n".join([

@@ -52,12 +52,14 @@ def zigzag_bytes(n: int) -> bytes:
         return SHORT[n]
     if n < 0x10000000:
         return LOW[n & 0x3FFF] + SHORT[n >> 14]
-    if n < 0x40000000000:
-        return LOW[n & 0x3FFF] + LOW[n >> 14 & 0x3FFF] + SHORT[n >> 28]
-    if n < 0x100000000000000:
-        return LOW[n & 0x3FFF] + LOW[n >> 14 & 0x3FFF] + LOW[n >> 28 & 0x3FFF] + SHORT[n >> 42]
-    if n < 0x10000000000000000:
-        return LOW[n & 0x3FFF] + LOW[n >> 14 & 0x3FFF] + LOW[n >> 28 & 0x3FFF] + LOW[n >> 42 & 0x3FFF] + SHORT[n >> 56]
+    # In halves of one digit of a Python integer each: calculating with more digits takes longer.
+    low, high = n & 0xFFFFFFF, n >> 28
+    if high < 0x4000:
+        return LOW[low & 0x3FFF] + LOW[low >> 14] + SHORT[high]
+    if high < 0x10000000:
+        return LOW[low & 0x3FFF] + LOW[low >> 14] + LOW[high & 0x3FFF] + SHORT[high >> 14]
+    if high < 0x1000000000:
+        return LOW[low & 0x3FFF] + LOW[low >> 14] + LOW[high & 0x3FFF] + LOW[high >> 14 & 0x3FFF] + SHORT[high >> 28]
     raise OverflowError("more than 64 bits")
 
 

@@ -152,6 +152,8 @@ class Conversion:
 
     @staticmethod
     def _keys(run: Sequence[SourceRecord], encode: Encode) -> list[bytes | None] | None:
+        if run[0].key is not None:
+            return [encode(record.key) for record in run]
         keys = [record.key for record in run]
         if keys.count(None) < len(keys):
             return [encode(key) for key in keys]

@@ -166,6 +166,7 @@ class Producer:
         if route is not None and now < route.refresh_at:
             return route
         partitions = await self._partitions(topic, known=route is not None)
+        route = self._routes.get(topic)  # another caller may have made it meanwhile
         if route is None:
             route = self._routes[topic] = Route(self, topic, self._batch_sizes.get(topic, self.settings.batch_size))
         route.grow(partitions)

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 from typing import Any
 
@@ -17,6 +18,7 @@ from connectors.schema import (
     INT32,
     INT64,
     OPTIONAL_INT32,
+    OPTIONAL_INT64,
     OPTIONAL_STRING,
     STRING,
     Schema,
@@ -108,6 +110,20 @@ def test_absent_and_reordered_fields() -> None:
     schema = struct("R", {"a": INT32, "b": OPTIONAL_INT32, "c": Schema(Type.INT32, default=9)})
     encode = compile_avro(schema, SETTINGS, b"")
     assert encode({"c": None, "a": 1}) == encode({"a": 1, "b": None, "c": 9}) == b"\x02\x00\x12"
+
+
+def test_what_is_kept_of_a_source_block_is_that_of_the_record() -> None:
+    inner = struct("at", {"file": OPTIONAL_STRING, "position": OPTIONAL_INT64}, optional=True)
+    schema = struct("event", {"source": struct("source", {"name": STRING, "time": OPTIONAL_INT64, "at": inner}), "n": INT64})
+    encode = compile_avro(schema, SETTINGS, b"")
+    name, time = "a name" * 3, 1 << 50
+    places = [None, {"file": name, "position": time}, {"file": None, "position": -time}, {"file": "", "position": None}]
+    for number, (each, when, place) in enumerate(itertools.product((name, "other", ""), (time, 0, None, -time), places)):
+        value = {"source": {"name": each, "time": when, "at": place}, "n": number}
+        for _ in range(2):
+            assert encode(value) == value_bytes(schema, value, SETTINGS)
+        with pytest.raises(Skippable):
+            encode({"source": {"name": number, "time": when, "at": place}, "n": number})
 
 
 def test_an_int_is_a_float_as_in_python_itself() -> None:

@@ -10,6 +10,7 @@ from aiokafka.record.default_records import DefaultRecordBatch
 from connectors.errors import Fenced
 from worker.converters.partitioner import partition
 from worker.host.commits import Unit
+from worker.host.producer import Producer
 from worker.host.routes import PartitionWriter, ProducerSettings, RecordTooLarge, Route
 
 if TYPE_CHECKING:
@@ -165,3 +166,23 @@ def test_nothing_is_taken_after_the_end() -> None:
     sink.closed = True
     with pytest.raises(Fenced):
         made.append(Unit(), [b"x"])
+
+
+async def test_tasks_that_ask_for_a_topic_at_once_share_its_route(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = asyncio.Event()
+
+    async def partitions(_producer: Producer, _topic: str, *, known: bool) -> int:
+        assert not known
+        await asked.wait()
+        return 2
+
+    monkeypatch.setattr(Producer, "_partitions", partitions)
+    monkeypatch.setattr(Producer, "serve", lambda _producer, _writer: None)
+    monkeypatch.setattr(Producer, "available", lambda _producer, _topic: [0, 1])
+    producer = Producer("test", ProducerSettings({}), lambda _error: None)
+    asking = [asyncio.create_task(producer.route("t")) for _ in range(3)]
+    await asyncio.sleep(0)
+    asked.set()
+    first, *others = await asyncio.gather(*asking)
+    assert all(each is first for each in others)
+    assert len(first.writers) == 2
