@@ -111,9 +111,13 @@ class Catalog:
         """Whether the table's changes are delivered: it has cdc (or had, since this was made), no counters, and is chosen."""
         known = self._captured.get(table.table_id)
         if known is None:
-            chosen = self._filter.matches(table.keyspace, table.table) and not table.has_counters
-            known = self._captured[table.table_id] = chosen and (table.cdc or id_bytes(table.table_id) in self._with_cdc)
+            known = self._captured[table.table_id] = self.wanted(table) and (
+                table.cdc or id_bytes(table.table_id) in self._with_cdc)
         return known
+
+    def wanted(self, table: TableDefinition) -> bool:
+        """Whether the table's changes would be delivered if it had cdc."""
+        return self._filter.matches(table.keyspace, table.table) and not table.has_counters
 
     def known(self) -> list[TableDefinition]:
         """All that are known, those of dropped tables too."""

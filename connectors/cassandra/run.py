@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import suppress
+from contextlib import AsyncExitStack, aclosing, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.api import Batch, SourceRecord
@@ -39,6 +39,10 @@ _LOOK_S: Final = 0.25
 _SPREAD_MS: Final = 10_000
 #: Pause between attempts to reach the cluster while the log is read without it.
 _AGAIN_S: Final = 5.0
+#: Times of files are not more exact than this.
+_TICK_MS: Final = 20
+#: The version of ids that are made of names: those of the server's own tables. Users' tables have ids of time.
+_OF_NAMES: Final = 3
 
 
 class Run:
@@ -68,8 +72,14 @@ class Run:
         self._labels = {"node": self._node.name} if self._node is not None else {}
         self._stream: Stream | None = None
         self._session_ready = False
-        #: When definitions were read last, ms since 1970; 0: they were not.
-        self._defined_ms = 0
+        self._connecting = asyncio.Lock()
+        #: When definitions were read last, and when they were known to be still the same, ms since 1970; 0: they were not.
+        self._defined_ms = self._sure_ms = 0
+        #: When looks began that did not find what they were for.
+        self._looked_ms = 0
+        #: When a position was given last, and whether there is a newer one.
+        self._saved_at = time.monotonic()
+        self._late = False
         self._skipped = self._decoded = 0
         #: Whether a backfill had rows at the last look: there may be more of them.
         self._more = False
@@ -92,15 +102,19 @@ class Run:
                 await self._follower.acknowledged(position)
 
     async def close(self) -> None:
-        """Release everything; may be repeated."""
-        if self._watch is not None:
-            self._watch.cancel()
-            await asyncio.gather(self._watch, return_exceptions=True)
-        for part in (self._backfills, self._follower):
-            if part is not None:
-                await part.close()
-        if self._session is not None:
-            session, self._session = self._session, None
+        """Release everything, also if it is cancelled meanwhile; may be repeated."""
+        async with AsyncExitStack() as last_first:
+            last_first.push_async_callback(self._release)
+            for part in (self._follower, self._backfills):
+                if part is not None:
+                    last_first.push_async_callback(part.close)
+            if self._watch is not None:
+                self._watch.cancel()
+                await asyncio.gather(self._watch, return_exceptions=True)
+
+    async def _release(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
             await session.release()
 
     # The run.
@@ -137,10 +151,11 @@ class Run:
                     done, reading = reading, None
                     stretch = done.result()
                     if stretch is not None:
-                        async for batch in self._deliver(stream, stretch):
-                            yield batch
-                    elif self._unsaved:
-                        yield Batch([], offsets=self._take_unsaved())
+                        async with aclosing(self._deliver(stream, stretch)) as delivered:
+                            async for batch in delivered:
+                                yield batch
+                    elif self._unsaved or (self._late and self._due()):
+                        yield self._batch(stream.place, [], [])
                 found = backfills.batch()
                 self._more = found is not None and bool(found.records)
                 if found is not None:
@@ -173,6 +188,7 @@ class Run:
     async def _deliver(self, stream: Stream, stretch: Stretch) -> AsyncGenerator[Batch, None]:
         """The records of a stretch, divided into batches."""
         number, total = 0, len(stretch.entries)
+        stream.sure = stretch.written_ms + _TICK_MS <= self._sure_ms
         while True:
             out: list[SourceRecord] = []
             bad: list[BadRecord] = []
@@ -180,16 +196,28 @@ class Run:
                 number = stream.take(stretch, number, self._settings.max_batch, out, bad)
             except Missing as missing:
                 number = stream.number
+                before = self._catalog.by_id(missing.table_id)
                 if out or bad:
                     yield self._batch(stream.place, out, bad)
-                await self._look_for(stream, missing, stretch.written_ms)
+                if missing.doubt:
+                    await self._make_sure(stream)
+                else:
+                    await self._look_for(stream, missing, before, stretch.written_ms)
                 continue
             self.latency.read(stretch, out, stream.place)
-            yield self._batch(stream.place, out, bad)
+            if number < total or out or bad or stretch.finished or self._unsaved or self._due():
+                yield self._batch(stream.place, out, bad)
+            else:
+                self._late = True
             if number >= total:
                 return
 
+    def _due(self) -> bool:
+        """Whether a position is to be saved though nothing of captured tables came."""
+        return time.monotonic() - self._saved_at >= self._settings.heartbeat_s
+
     def _batch(self, place: LogPosition, out: list[SourceRecord], bad: list[BadRecord]) -> Batch:
+        self._late, self._saved_at = False, time.monotonic()
         unsaved = self._take_unsaved()
         offset = place.offset()
         # Behind records that were delivered and passed over again (done), the place that is saved already is the right one.
@@ -197,18 +225,44 @@ class Run:
             return Batch(out, tuple(bad), unsaved)
         return Batch(out, tuple(bad), (*unsaved, (self._partition, offset)))
 
-    async def _look_for(self, stream: Stream, missing: Missing, written_ms: int) -> None:
-        """Read definitions until one has what an entry needs, or give it up.
-
-        What was written well before definitions were read, and is of a table that they don't have, is of one that was dropped.
+    async def _make_sure(self, stream: Stream) -> None:
+        """Have definitions that are newer than the stretch: a table that had no cdc may have it now.
 
         Raises:
             Retriable: the cluster can't be asked.
         """
+        if self._session is None:
+            await self._connect(required=True)
+        else:
+            await self._follow()
+        stream.sure = True
+
+    async def _look_for(self, stream: Stream, missing: Missing, before: TableDefinition | None, written_ms: int) -> None:
+        """Read definitions until one has what an entry needs, or give it up.
+
+        What was written well before definitions were read, and is of a table that they don't have, is of one that was dropped.
+
+        Args:
+            stream: which needs it.
+            missing: what it needs.
+            before: the definition with which it did not get on.
+            written_ms: when the entry was there.
+
+        Raises:
+            Retriable: the cluster can't be asked.
+        """
+        if self._session is None and missing.column is None and missing.table_id[6] >> 4 == _OF_NAMES:
+            stream.give_up(missing, own=True)
+            return
+        if (found := self._catalog.by_id(missing.table_id)) is not None and found != before:
+            return  # read meanwhile
         if missing.column is None and 0 < written_ms < self._defined_ms - _SPREAD_MS:
             stream.give_up(missing, old=True)
             return
-        before = self._catalog.by_id(missing.table_id)
+        if missing.column is None and 0 < written_ms <= self._looked_ms:
+            stream.give_up(missing)  # the looks for another one were for this one too
+            return
+        began = time.time_ns() // 1_000_000
         for attempt in range(_LOOKS):
             if attempt:
                 await asyncio.sleep(_LOOK_S)
@@ -217,6 +271,7 @@ class Run:
             if found is not None and found != before:
                 stream.changed({found.table_id})
                 return
+        self._looked_ms = began
         stream.give_up(missing)
 
     def _builder(self, table: TableDefinition, version: int) -> TableEvents:
@@ -231,9 +286,10 @@ class Run:
             Retriable: it is away, and ``required``.
         """
         try:
-            if self._session is None:
-                self._session = await CqlSession.acquire(settings.session_settings(self._context.config))
-            self._catalog.session = self._session
+            async with self._connecting:
+                if self._session is None:
+                    self._session = await CqlSession.acquire(settings.session_settings(self._context.config))
+                self._catalog.session = self._session
             await self._refresh()
         except Retriable as error:
             if required:
@@ -243,7 +299,14 @@ class Run:
     async def _refresh(self) -> None:
         began = time.time_ns() // 1_000_000
         self._changed(await self._catalog.refresh())
-        self._defined_ms = began
+        self._defined_ms = self._sure_ms = began
+
+    async def _follow(self) -> None:
+        """Read definitions if they have changed."""
+        began = time.time_ns() // 1_000_000
+        if await self._catalog.moved():
+            await self._refresh()
+        self._sure_ms = max(self._sure_ms, began)
 
     def _changed(self, ids: set[str]) -> None:
         """Definitions are new or others: the stream forgets the old ones, and what is to be kept is saved.
@@ -279,8 +342,7 @@ class Run:
             while True:
                 await asyncio.sleep(self._settings.refresh_s)
                 try:
-                    if await self._catalog.moved():
-                        await self._refresh()
+                    await self._follow()
                 except Retriable as error:
                     self._log.debug("definitions can't be read: %s", error)
         except Exception as error:  # noqa: BLE001 - whatever it is, the task has to tell

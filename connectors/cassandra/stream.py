@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Of a damaged or unreadable entry, what goes into its ``BadRecord``.
 _RAW_BYTES: Final = 1 << 20
+#: Of a mutation of one update, where the bytes behind the table id begin (not from version 9 on).
+_BEHIND_ID: Final = 1 + TABLE_ID_BYTES
 #: More updates than an entry can have: its end ends it.
 _UNCOUNTED: Final = 1 << 31
 
@@ -36,6 +38,9 @@ class Definitions(Protocol):
     def captured(self, table: TableDefinition) -> bool:
         """Whether its changes are delivered."""
 
+    def wanted(self, table: TableDefinition) -> bool:
+        """Whether they would be if it had cdc."""
+
     def known(self) -> list[TableDefinition]:
         """All tables."""
 
@@ -47,13 +52,15 @@ class Missing(Exception):
         table_id: of the update's table.
         column: the column that the known definition lacks; None: the table is not known at all.
         error: what was said of it.
+        doubt: the table is known without cdc, by a definition from before the entry was written: cdc may be on by now.
     """
 
-    def __init__(self, table_id: bytes, column: str | None, error: Skippable | None) -> None:
+    def __init__(self, table_id: bytes, column: str | None, error: Skippable | None, *, doubt: bool = False) -> None:
         super().__init__(table_id.hex(), column)
         self.table_id = table_id
         self.column = column
         self.error = error
+        self.doubt = doubt
 
 
 class Counts(msgspec.Struct):
@@ -66,15 +73,15 @@ class Counts(msgspec.Struct):
     unknown: int = 0
     counters: int = 0
     bad: int = 0
-    bytes: int = 0
 
 
 class _Table(msgspec.Struct):
-    """What is done with a table's updates: ``events`` None means that they are passed over."""
+    """What is done with a table's updates: ``events`` None: they are passed over; ``wanted``: only because it has no cdc."""
 
     definition: TableDefinition
     events: TableEvents | None
     refused: bool = False
+    wanted: bool = False
 
 
 class Stream:
@@ -96,6 +103,8 @@ class Stream:
         self.number = 0
         #: Up to where the log was taken.
         self.place = place or LogPosition(0)
+        #: Whether definitions are newer than what ``take`` is given; else tables without cdc are asked for (``Missing.doubt``).
+        self.sure = True
         self._where = where
         self._definitions = definitions
         self._builder = builder
@@ -122,15 +131,16 @@ class Stream:
             self._skipped += events.skipped.total() if events is not None else 0
         self._given_up = {each for each in self._given_up if each[0] not in wanted}
 
-    def give_up(self, missing: Missing, *, old: bool = False) -> None:
+    def give_up(self, missing: Missing, *, old: bool = False, own: bool = False) -> None:
         """What an entry lacks is not to be had: it is passed over, now and later, until ``changed``.
 
         Args:
             missing: what was asked for.
             old: the entry was there before definitions were read for the first time: its table was dropped before that.
+            own: it is one of the server's own tables, whose definitions are not saved.
         """
         self._given_up.add((missing.table_id, missing.column))
-        if missing.column is None:
+        if missing.column is None and not own:
             self._log.log(logging.INFO if old else logging.WARNING,
                           "segment %d has mutations of a table that is not known (id %s): it was dropped %s. They are skipped "
                           "and counted", self._where.segment, missing.table_id.hex(),
@@ -154,15 +164,28 @@ class Stream:
         data, entries = stretch.data, stretch.entries
         counts = self.counts
         number = first
-        before, done = place.position, place.done
+        # What was delivered of an entry counts only if the entry comes again.
+        before, done = place.position, 0 if stretch.lost is not None else place.done
         self.number = number
         total = len(entries)
+        tables, version = self._tables, stretch.version
         try:
             while number < total and len(out) < limit:
                 start, end, position = entries[number]
                 if position <= before:
                     number += 1
                     continue
+                # Where the table id is as a rule: behind a count of one byte. What is not of this kind goes the long way.
+                table = tables.get((version, data[start + 1:start + _BEHIND_ID]))
+                if table is not None and table.events is not None and not done:
+                    passed = table.events.entries(data, entries[number:number + limit - len(out)], where, out)
+                    if passed:
+                        number += passed
+                        before = entries[number - 1][2]
+                        counts.events += passed
+                        counts.updates += passed
+                        counts.entries += passed
+                        continue
                 where.before, where.position, where.done = before, position, 0
                 mark = len(out)
                 try:
@@ -175,7 +198,6 @@ class Stream:
                     done = 0
                 counts.events += len(out) - mark
                 counts.entries += 1
-                counts.bytes += end - start
                 before = position
                 number += 1
         finally:
@@ -213,6 +235,8 @@ class Stream:
                             f"the mutation has {end - start} bytes, its updates have {at - start}"), identity)
                         return
                 else:
+                    if table.wanted and not self.sure:
+                        raise Missing(identity, None, None, doubt=True)
                     if table.refused:
                         self.counts.counters += 1
                     else:
@@ -244,10 +268,11 @@ class Stream:
                 raise Missing(identity, None, None)
             self.counts.unknown += 1
             return None
-        wanted = self._definitions.captured(definition)
-        refused = wanted and definition.has_counters
-        events = self._builder(definition, version) if wanted and not refused else None
-        found = self._tables[version, identity] = _Table(definition, events, refused)
+        captured = self._definitions.captured(definition)
+        refused = captured and definition.has_counters
+        events = self._builder(definition, version) if captured and not refused else None
+        wanted = not captured and self._definitions.wanted(definition)
+        found = self._tables[version, identity] = _Table(definition, events, refused, wanted)
         return found
 
     def _bad(self, data: bytes, start: int, end: int, bad: list[BadRecord], error: Exception,

@@ -241,7 +241,8 @@ class Pulls:
         note.resolved = True
         note.state = "running"
         note.started_ms = note.started_ms or self._now()
-        others = [(share(*_numbers(part)), other) for part, offset in self._saved.get(pull.request.id, {}).items()
+        pull_parts = self._saved.get(pull.request.id, {})
+        others = [(share(*_numbers(part)), other) for part, offset in pull_parts.items()
                   if (other := state.note_of(offset)) is not None]
         for each in found:
             table = TableNote(keyspace=each.keyspace, table=each.table, table_id=each.table_id)
@@ -252,6 +253,7 @@ class Pulls:
             if left != [self._whole]:
                 table.left = [(one.after, one.upto, one.page) for one in left]
                 table.percent = state.done_percent(left, self._whole)
+            table.rows, table.started_ms = state.counted(pull_parts, each.table_id, self._shard)
             note.tables.append(table)
             pull.tables.append(TablePull(pull, table, self._whole))
         self._dirty.add(pull.request.id)

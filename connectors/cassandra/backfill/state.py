@@ -208,6 +208,20 @@ def inherited(whole: Span, notes: Iterable[tuple[Span, TableNote]]) -> list[Span
     return left
 
 
+def counted(parts: Mapping[str, Mapping[str, Any]], table_id: str, shard: tuple[int, int]) -> tuple[int, int]:
+    """Rows that count for a new share, of those that the last other division among tasks has read; and when that began (ms).
+
+    Which tokens had how many rows is not known: the new shares have them evenly.
+    """
+    index, count = shard
+    others = newest({part: offset for part, offset in parts.items() if not part.endswith(f"/{count}")})
+    notes = [table for offset in others if (note := note_of(offset)) is not None for table in note.tables
+             if table.table_id == table_id]
+    rows = sum(each.rows for each in notes)
+    began = min((each.started_ms for each in notes if each.started_ms), default=0)
+    return rows // count + (rows % count if index == 0 else 0), began
+
+
 def done_percent(left: Iterable[Span], whole: Span) -> float:
     """How much of a share is done, 0 to 100."""
     return 100.0 * (1 - size(left) / size([whole]))

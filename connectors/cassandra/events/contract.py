@@ -11,8 +11,10 @@ from connectors.schema import OPTIONAL_INT32, OPTIONAL_INT64, OPTIONAL_STRING
 
 if TYPE_CHECKING:
     from collections import Counter
+    from collections.abc import Sequence
 
     from connectors.api import Position, SourceRecord
+    from connectors.cassandra.model import Entry
     from connectors.cql.mutations.definition import TableDefinition
     from connectors.formats.partition_update import PartitionUpdate
 
@@ -97,7 +99,7 @@ class TableEvents(Protocol):
         table: the definition.
         topic: where the records go.
         skipped: what ``extended=False`` left out, by kind, since it was made: ``static`` (rows), ``elements`` (removals of
-            elements), ``overwrite`` (of multicell columns).
+            elements, but of maps), ``overwrite`` (of multicell columns).
         full_decodes: updates that were too much for the fast decoder, since it was made.
     """
 
@@ -123,6 +125,22 @@ class TableEvents(Protocol):
         Raises:
             UnknownColumn: the definition is older than the bytes (``connectors.cql.mutations``): load it anew.
             Skippable: the bytes can't be decoded; then the rest of the entry is lost too, unless ``end`` was given.
+        """
+
+    def entries(self, data: bytes, entries: Sequence[Entry], where: Where, out: list[SourceRecord]) -> int:
+        """Append a record for each of ``entries``, up to the first that is not one simple update of the table: the fast way.
+
+        What it gives is what ``update`` would, called for one after the other; ``where`` has segment and ``read_ms``, its
+        other members may be anything.
+
+        Args:
+            data: the bytes that the entries are in.
+            entries: of which nothing was delivered.
+            where: where they stand.
+            out: gets the records.
+
+        Returns:
+            How many entries are done, each with one record. The next one may be in order, of another table, or damaged.
         """
 
     def backfill(self, update: PartitionUpdate, partition: Position, offset: Position, out: list[SourceRecord]) -> None:

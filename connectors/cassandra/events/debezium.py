@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 from connectors.api import SourceRecord
 from connectors.cassandra.events.contract import CONNECTOR, topic_name
@@ -15,7 +16,8 @@ from connectors.cassandra.events.debezium_cells import CellWriter, bounds
 from connectors.cassandra.events.envelope import RANGE_END, RANGE_START, VERSION, schemas_of
 from connectors.cassandra.model import FINISHED, INDEX, OFFSET, SEGMENT
 from connectors.cql.mutations.compiled import Decoder
-from connectors.errors import Fatal
+from connectors.cql.mutations.head import VERSION_WITH_EPOCHS
+from connectors.errors import Fatal, Skippable
 from connectors.formats.partition_update import Source
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
     from connectors.api import Position
     from connectors.cassandra.events.contract import EventSettings, Where
+    from connectors.cassandra.model import Entry
     from connectors.cql.mutations.definition import Column, TableDefinition
     from connectors.formats.partition_update import PartitionUpdate, RangeDeletion, Row
 
@@ -70,6 +73,8 @@ class DebeziumEvents:
         self._value_schema, self._key_schema = self.schemas.value, self.schemas.key
         self._settings = settings
         self._decoder = Decoder(table, version)
+        #: What mutations of one update of the table begin with, if their versions have no flags before it.
+        self._begin = b"" if version >= VERSION_WITH_EPOCHS else b"\x01" + UUID(table.table_id).bytes
         self._source = _source_maker(table, settings)
         self._cells = CellWriter(table, settings, self.schemas, self.skipped)
         self._excluded = frozenset(
@@ -114,6 +119,36 @@ class DebeziumEvents:
              "source": self._source(write_time, file, position), "after": after},
             self._value_schema, record_key, self._key_schema))
         return found
+
+    def entries(self, data: bytes, entries: Sequence[Entry], where: Where, out: list[SourceRecord]) -> int:
+        """See ``TableEvents.entries``."""
+        begin = self._begin
+        if not begin:
+            return 0
+        partition, segment, read_ms, topic = where.partition, where.segment, where.read_ms, self.topic
+        file = self._file_of(where)
+        value_schema, key_schema, plain_of, source_of = self._value_schema, self._key_schema, self._decoder.plain, self._source
+        rows_of, new, add = self._rows, SourceRecord, out.append
+        before = len(out)
+        try:
+            for start, end, position in entries:
+                plain = plain_of(data, start + 1) if data.startswith(begin, start) else None
+                if plain is None:
+                    break
+                key, _, rows, found = plain
+                if found != end or len(rows) != 1 or rows[0][0]:
+                    break
+                _, clustering, inserted, write_time, _, expires, names, values = rows[0]
+                make = rows_of.get(names) or self._make(names)
+                record_key, after = make(key, clustering, values, None if expires is None else expires * 1_000_000)
+                add(new(
+                    partition, {"segment": segment, "position": position, "index": 0, "finished": False}, topic,
+                    {"ts_ms": read_ms, "op": INSERT if inserted else UPDATE, "source": source_of(write_time, file, position),
+                     "after": after},
+                    value_schema, record_key, key_schema))
+        except (IndexError, ValueError, OverflowError, Skippable):
+            pass  # `update` says what is wrong with it
+        return len(out) - before
 
     def backfill(self, update: PartitionUpdate, partition: Position, offset: Position, out: list[SourceRecord]) -> None:
         """See ``TableEvents.backfill``: each row with all columns, the static ones among them."""

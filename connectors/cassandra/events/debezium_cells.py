@@ -5,6 +5,7 @@ import datetime as dt
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.cassandra.events.debezium_types import class_text, field_types, map_has_entries
+from connectors.cql.encoding import encoder
 from connectors.cql.java_text import header_text
 from connectors.cql.types import quote
 
@@ -20,7 +21,14 @@ if TYPE_CHECKING:
     from connectors.formats.partition_update import Cell, Deletion, RangeDeletion
 
 _MICROS: Final = 1_000_000
-_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+#: The first day of year 1, in days since 1970; after so many years and days the calendar is as before.
+_YEAR_1: Final = 1 - dt.date(1970, 1, 1).toordinal()
+_CYCLE_YEARS: Final = 400
+_CYCLE_DAYS: Final = 146_097
+#: Later years have a sign before them.
+_LAST_YEAR: Final = 9999
+#: How Cassandra prints a field of a tuple or of a user-defined type that is null.
+_NULL: Final = "@"
 
 
 class CellWriter:
@@ -95,9 +103,10 @@ class CellWriter:
         added = [each for each in cells if each.value is not None]
         removed = [column.named(each.path) for each in cells if each.value is None]
         if not self._extended:
-            self._skipped["elements"] += bool(removed)
+            # Debezium gives removed elements as null; those of sets it gives as if they had been added.
+            self._skipped["elements"] += bool(removed) and column.shape != "map"
             self._skipped["overwrite"] += mode == "overwrite"
-            return _cell(column.value(added), None)
+            return _cell(column.value(cells if column.shape in {"list", "map"} else added), None)
         expiries = {each.stamp.expires for each in added}
         expires = expiries.pop() if len(expiries) == 1 else None
         return {**_cell(column.value(added), None if expires is None else expires * _MICROS),
@@ -105,13 +114,17 @@ class CellWriter:
 
 
 class _Multicell:
-    """How the elements of one column are written."""
+    """How the elements of one column are written.
+
+    Attributes:
+        shape: ``list``, ``set``, ``map`` or ``udt``.
+    """
 
     def __init__(self, column: Column, settings: EventSettings) -> None:
         from connectors.cassandra.events.debezium_types import debezium_type
 
         kind = column.type
-        self._shape = kind.name
+        self.shape = kind.name
         self._entries = kind.name == "map" and map_has_entries(kind, settings)
         self._fields = {name: each.change for name, each in field_types(kind, settings).items()} if kind.name == "udt" else {}
         # The structs' names do not matter here.
@@ -123,16 +136,16 @@ class _Multicell:
         return path if self._path is None else self._path(path)
 
     def value(self, cells: list[Cell]) -> Any:
-        """The value of the column that has these elements."""
-        if self._shape == "udt":
+        """The value of the column that has these elements; null ones only of lists and maps."""
+        if self.shape == "udt":
             changes = self._fields
             return {each.path: each.value if (change := changes[each.path]) is None else change(each.value)
                     for each in cells} if cells else None
-        if self._shape == "set":
+        if self.shape == "set":
             return [self.named(each.path) for each in cells]
         change = self._value
-        values = [each.value if change is None else change(each.value) for each in cells]
-        if self._shape == "list":
+        values = [each.value if change is None or each.value is None else change(each.value) for each in cells]
+        if self.shape == "list":
             return values
         names = [self.named(each.path) for each in cells]
         if self._entries:
@@ -171,14 +184,26 @@ def _text(kind: CqlType, value: Any) -> str:
             return _clock(value, 9)
         case "boolean" | "float" | "double":
             return header_text(kind)(value)
+        case "list" | "set" | "map" | "vector":
+            return encoder(kind)(value).hex()
+        case "tuple" | "udt":
+            names = kind.field_names or [f"field_{index}" for index in range(len(kind.arguments))]
+            return ":".join(_NULL if (member := value.get(name)) is None else _escaped(_text(inner, member))
+                            for name, inner in zip(names, kind.arguments, strict=True))
     return str(value)
 
 
+def _escaped(text: str) -> str:
+    return text.replace(":", "\\:").replace(_NULL, f"\\{_NULL}")
+
+
 def _day(days: int) -> str:
-    try:
-        return (_EPOCH + dt.timedelta(days=days)).date().isoformat()
-    except OverflowError:
-        return f"{days} days since 1970-01-01"
+    """The date in the Gregorian calendar, years of any size as ``java.time`` prints them: ``-0001-01-01``, ``+10000-01-01``."""
+    cycles, rest = divmod(days - _YEAR_1, _CYCLE_DAYS)
+    day = dt.date.fromordinal(rest + 1)
+    year = day.year + cycles * _CYCLE_YEARS
+    sign = "-" if year < 0 else "+" if year > _LAST_YEAR else ""
+    return f"{sign}{abs(year):04}-{day.month:02}-{day.day:02}"
 
 
 def _clock(nanos: int, digits: int) -> str:

@@ -123,18 +123,24 @@ def map_has_entries(kind: CqlType, settings: EventSettings) -> bool:
     return key in _NO_KEYS or (key == "decimal" and settings.decimals == "precise")
 
 
-def class_text(kind: CqlType, *, reversed_order: bool = False) -> str:
-    """A type as Cassandra's Java classes call it: ``org.apache.cassandra.db.marshal.Int32Type``."""
+def class_text(kind: CqlType, *, reversed_order: bool = False, inside: bool = False) -> str:
+    """A type as Cassandra's Java classes call it: ``org.apache.cassandra.db.marshal.Int32Type``.
+
+    Args:
+        kind: the type.
+        reversed_order: whether it is that of a clustering column in descending order.
+        inside: whether it is part of a frozen type, in which nothing else is marked as frozen.
+    """
     package = "org.apache.cassandra.db.marshal."
     if reversed_order:
         return f"{package}ReversedType({class_text(kind)})"
-    inner = ",".join(map(class_text, kind.arguments))
+    members = [class_text(each, inside=inside or not kind.is_multicell) for each in kind.arguments]
+    inner = ",".join(members)
     match kind.name:
         case "custom":
             return kind.class_name
         case "udt":
-            fields = "".join(f",{name.encode().hex()}:{class_text(member)}"
-                             for name, member in zip(kind.field_names, kind.arguments, strict=True))
+            fields = "".join(f",{name.encode().hex()}:{text}" for name, text in zip(kind.field_names, members, strict=True))
             text = f"{package}UserType({kind.keyspace},{kind.udt_name.encode().hex()}{fields})"
         case "vector":
             return f"{package}VectorType({inner} , {kind.dimension})"
@@ -144,7 +150,7 @@ def class_text(kind: CqlType, *, reversed_order: bool = False) -> str:
             text = f"{package}{CLASSES[kind.name]}Type({inner})"
         case _:
             return f"{package}{CLASSES[kind.name]}Type"
-    return f"{package}FrozenType({text})" if kind.frozen else text
+    return f"{package}FrozenType({text})" if kind.frozen and not inside else text
 
 
 def _udt_name(kind: CqlType) -> str:

@@ -26,7 +26,7 @@ _SOURCE: Final = struct("source", {
     "version": connect.STRING, "connector": connect.STRING, "name": connect.STRING, "ts_ms": connect.INT64,
     "snapshot": _SNAPSHOT, "db": connect.STRING, "sequence": connect.OPTIONAL_STRING, "ts_us": connect.OPTIONAL_INT64,
     "ts_ns": connect.OPTIONAL_INT64, "cluster": connect.STRING, "file": connect.STRING, "pos": connect.INT32,
-    "keyspace": connect.STRING, "table": connect.STRING})
+    "keyspace": connect.STRING, "table": connect.STRING}, version=1)
 _BOUND_VALUES: Final = Schema(Type.ARRAY, name="clustering_values", version=1, value_schema=struct("clustering_value", {
     "name": connect.STRING, "value": connect.STRING, "type": connect.STRING}, version=1))
 _NOT_IN_NAME: Final = re.compile(r"[^A-Za-z0-9_.]")
@@ -55,7 +55,8 @@ def schemas_of(table: TableDefinition, settings: EventSettings) -> Schemas:
     base = _NOT_IN_NAME.sub("_", f"io.debezium.connector.cassandra.{settings.topic_prefix}.{table.keyspace}.{table.table}")
     types = {each.name: debezium_type(each.type, f"{base}.{part(each.name)}", settings) for each in table.columns}
     key = struct(f"{base}.Key", {each.name: types[each.name].schema for each in (*table.key, *table.clustering)})
-    row = {each.name: _cell(each, types[each.name], f"{base}.{part(each.name)}", settings) for each in table.columns}
+    row = {each.name: _cell(each, types[each.name], f"{base}.{part(each.name)}", settings)
+           for each in (*table.key, *table.clustering, *table.regular, *table.static)}
     row |= {name: struct(name, {"method": connect.STRING, "values": _BOUND_VALUES}, optional=True, version=1)
             for name in (RANGE_START, RANGE_END)}
     value = struct(f"{base}.Envelope", {"ts_ms": connect.INT64, "op": connect.STRING, "source": _SOURCE,

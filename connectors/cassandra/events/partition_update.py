@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 from connectors.api import SourceRecord
 from connectors.cassandra.events.contract import CONNECTOR, POSITION, Where, record_time, topic_name
@@ -14,7 +15,8 @@ from connectors.cassandra.events.divide import divided
 from connectors.cassandra.model import FINISHED, INDEX, OFFSET, SEGMENT
 from connectors.cql.encoding import encode_partition_key
 from connectors.cql.mutations.compiled import Decoder
-from connectors.cql.mutations.head import update_head
+from connectors.cql.mutations.head import VERSION_WITH_EPOCHS, update_head
+from connectors.errors import Skippable
 from connectors.formats.cql_schema import renamer
 from connectors.formats.names import field_name
 from connectors.formats.partition_update import Layout, Source
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
     from connectors.api import Position
     from connectors.cassandra.events.contract import EventSettings
+    from connectors.cassandra.model import Entry
     from connectors.cql.mutations.compiled import PlainUpdate
     from connectors.cql.mutations.definition import Column, TableDefinition
     from connectors.formats.partition_update import PartitionUpdate
@@ -62,6 +65,8 @@ class PartitionUpdateEvents:
         self._settings = settings
         self._version = version
         self._decoder = Decoder(table, version)
+        #: What mutations of one update of the table begin with, if their versions have no flags before it.
+        self._begin = b"" if version >= VERSION_WITH_EPOCHS else b"\x01" + UUID(table.table_id).bytes
         self._encode = encoder(self.layout)
         self._id = self.layout.source.schema
         self._key = _struct_maker(table.key)
@@ -101,6 +106,38 @@ class PartitionUpdateEvents:
             self.topic, value, self.layout.schema, key_bytes, BYTES, None, (),
             milliseconds if 0 <= milliseconds <= read_ms else record_time(milliseconds, read_ms)))
         return found
+
+    def entries(self, data: bytes, entries: Sequence[Entry], where: Where, out: list[SourceRecord]) -> int:
+        """See ``TableEvents.entries``."""
+        begin = self._begin
+        if not begin:
+            return 0
+        partition, node, segment, read_ms, topic = where.partition, where.node, where.segment, where.read_ms, self.topic
+        schema, identity, plain_of, key_of = self.layout.schema, self._id, self._decoder.plain, self._key
+        rows_of, rest, new, add = self._rows, self._rest, SourceRecord, out.append
+        before = len(out)
+        try:
+            for start, end, position in entries:
+                plain = plain_of(data, start + 1) if data.startswith(begin, start) else None
+                if plain is None:
+                    break
+                key, key_bytes, rows, found = plain
+                if found != end or len(rows) != 1 or rows[0][0]:
+                    break
+                _, clustering, inserted, write_time, ttl, expires, names, values = rows[0]
+                make = rows_of.get(names) or self._make(names, is_static=False)
+                milliseconds = write_time // 1000
+                add(new(
+                    partition, {"segment": segment, "position": position, "index": 0, "finished": False}, topic,
+                    {"source": {"schema": identity, "snapshot": False, "read_time": read_ms, "position": {
+                        "node": node, "segment": segment, "position": position, "index": 0}},
+                     "key": key_of(key), "write_time": write_time, "ttl": ttl, "expires": expires, **rest,
+                     "rows": [make(clustering, values, _INSERTED if inserted else None, None)]},
+                    schema, key_bytes, BYTES, None, (),
+                    milliseconds if 0 <= milliseconds <= read_ms else record_time(milliseconds, read_ms)))
+        except (IndexError, ValueError, OverflowError, Skippable):
+            pass  # `update` says what is wrong with it
+        return len(out) - before
 
     def backfill(self, update: PartitionUpdate, partition: Position, offset: Position, out: list[SourceRecord]) -> None:
         """See ``TableEvents.backfill``; a large partition is divided."""

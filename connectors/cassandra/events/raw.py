@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 from connectors.api import SourceRecord
 from connectors.cassandra.events.contract import CONNECTOR, POSITION, Where, record_time, topic_name
@@ -26,8 +27,11 @@ from connectors.formats.partition_update import Source
 from connectors.schema import BYTES
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from connectors.api import Position
     from connectors.cassandra.events.contract import EventSettings
+    from connectors.cassandra.model import Entry
     from connectors.cql.mutations.definition import TableDefinition
     from connectors.cql.types import CqlType
     from connectors.formats.partition_update import PartitionUpdate
@@ -38,6 +42,8 @@ _SIX_MORE_BITS: Final = (1 << 49) - 1
 _unpack_word = struct.Struct(">Q").unpack_from
 _ONE_BYTE: Final = 0x80
 _WITH_EPOCHS: Final = 9
+#: Of a mutation of one update, where the key begins as a rule: behind the count, the table id and a length of one byte.
+_KEY_AT: Final = 18
 #: By first byte: how many bytes an unsigned variable-length number has.
 _SIZE: Final = bytes(9 - (~first & 0xFF).bit_length() for first in range(256))
 #: Lists of columns that are remembered as good; the newest first.
@@ -68,6 +74,8 @@ class RawEvents:
         self._constants = constants
         self._settings = settings
         self._version = version
+        #: What mutations of one update of the table begin with, if their versions have no flags before it.
+        self._begin = b"" if version >= _WITH_EPOCHS else b"\x01" + UUID(table.table_id).bytes
         self._passing = Reader(table, version, values=False)
         self._checking = Decoder(table, version) if any(_has_fields(each.type) for each in table.columns) else None
         self._columns = frozenset([each.name.encode() for each in (*table.static, *table.regular)]
@@ -126,6 +134,44 @@ class RawEvents:
             self.schema, data[start:key_end], BYTES, None, (),
             milliseconds if 0 <= milliseconds <= read_ms else record_time(milliseconds, read_ms)))
         return end
+
+    def entries(self, data: bytes, entries: Sequence[Entry], where: Where, out: list[SourceRecord]) -> int:
+        """See ``TableEvents.entries``."""
+        begin = self._begin
+        if self._checking is not None or not begin:
+            return 0
+        partition, node, segment, read_ms, topic = where.partition, where.node, where.segment, where.read_ms, self.topic
+        schema, identity, size, unpack, add, new = self.schema, self._id, _SIZE, _unpack_word, out.append, SourceRecord
+        before = len(out)
+        try:
+            for start, end, position in entries:
+                key_start = start + _KEY_AT
+                key_end = key_start + data[key_start - 1]
+                flags = data[key_end]
+                # A key of more than 127 bytes has a longer length.
+                if not data.startswith(begin, start) or data[key_start - 1] >= _ONE_BYTE or flags & IS_EMPTY:
+                    break
+                at = key_end + 8
+                word, = unpack(data, key_end + 1)
+                if word >> 57 != _SIX_MORE:
+                    break
+                at += size[data[at]]
+                at += size[data[at]]
+                good = self._good[1 if flags & HAS_STATIC_ROW else 0]
+                if not (good and data.startswith(good[0], at)):
+                    self._check_columns(data, start + 1, at, good, where, lists=2 if flags & HAS_STATIC_ROW else 1)
+                write_time = (word >> 8 & _SIX_MORE_BITS) + TIMESTAMP_EPOCH
+                milliseconds = write_time // 1000
+                add(new(
+                    partition, {"segment": segment, "position": position, "index": 0, "finished": False}, topic,
+                    {"source": {"schema": identity, "snapshot": False, "read_time": read_ms, "position": {
+                        "node": node, "segment": segment, "position": position, "index": 0}},
+                     "write_time": write_time, "update": data[start + 1:end]},
+                    schema, data[key_start:key_end], BYTES, None, (),
+                    milliseconds if 0 <= milliseconds <= read_ms else record_time(milliseconds, read_ms)))
+        except (IndexError, ValueError, struct.error, Skippable):
+            pass  # `update` says what is wrong with it
+        return len(out) - before
 
     def backfill(self, update: PartitionUpdate, partition: Position, offset: Position, out: list[SourceRecord]) -> None:
         """See ``TableEvents.backfill``; a large partition is divided."""

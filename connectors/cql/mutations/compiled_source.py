@@ -101,6 +101,10 @@ class _Source:
     def key(self, columns: Sequence[PlainColumn]) -> ReadKey:
         if len(columns) == 1:
             decode = self._bind(columns[0].decode)
+            layout = _LAYOUTS.get(columns[0].type.name)
+            if layout is not None:
+                text = f"{self._bind(_UNPACK[layout])}(data, p) if end - p == {columns[0].width} else ({decode}(data[p:end]),)"
+                return self._made(["def key(data, p, end):", f"    return {text}"], "key")  # type: ignore[no-any-return]
             return self._made(["def key(data, p, end):", f"    return ({decode}(data[p:end]),)"], "key")  # type: ignore[no-any-return]
         lines = ["def key(data, p, end):"]
         for index, column in enumerate(columns):
@@ -114,7 +118,8 @@ class _Source:
         lines = ["def rows(data, p, base_written, base_local, base_ttl):", "    found = []"]
         if static is not None:
             lines += _indented(1, self._static(static))
-        lines += ["    _, p = uv(data, p)  # how many rows the writer expected", "    while True:", "        f = data[p]",
+        # How many rows the writer expected.
+        lines += ["    if data[p] < 128: p += 1", "    else: _, p = uv(data, p)", "    while True:", "        f = data[p]",
                   "        if f == 1: return found, p + 1", "        p += 1"]
         key = list(self._clustering(clustering))
         names = {0: tuple(each.name for each in regular)}
@@ -207,6 +212,10 @@ class _Source:
         if layout is not None:
             yield f"{target}, = {self._bind(_UNPACK[layout])}(data, p)"
             yield f"p += {column.width}"
+            return
+        if column.type.name == "boolean":
+            yield f"{target} = data[p] != 0"
+            yield "p += 1"
             return
         if column.width is not None:
             yield f"e = p + {column.width}"

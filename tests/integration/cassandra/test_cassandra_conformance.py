@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from connectors.api import SourceRecord
 
+#: The log is written here: other versions of the server would change nothing.
+pytestmark = pytest.mark.parametrize("cassandra_version", ["5.0"], indirect=True, scope="session", ids=[""])
 NOBODY = Source(connector="", cluster="", keyspace="", table="")
 #: Entries per segment.
 SEGMENT = 1000

@@ -129,6 +129,20 @@ def test_every_row_is_sent_whatever_happens(seed: int) -> None:
     assert not world.sent
 
 
+def test_rows_that_another_number_of_tasks_has_read_count_on() -> None:
+    chance = random.Random(1)
+    rows = [(chance.randrange(MIN_TOKEN + 1, MAX_TOKEN + 1), 0) for _ in range(100)]
+    world = World(chance, Server(rows))
+    assert not world.run((0, 1), 150)
+    assert len(world.sent) > 20
+    for shard in ((0, 2), (1, 2)):
+        while not world.run(shard, 1_000):
+            pass
+    (view,) = snapshots("shop", [], list(world.offsets.values()))
+    assert view["state"] == "completed"
+    assert view["rows_done"] >= len(rows)
+
+
 def begun(*found: TableDefinition, **request: Any) -> tuple[Pulls, Job]:
     pulls = Pulls(SETTINGS, (0, 1), [])
     pulls.set_requests([SnapshotRequest(**{"id": "r", "tables": [".*"], **request})])

@@ -62,6 +62,9 @@ class Known:
     def captured(self, each: TableDefinition) -> bool:
         return each.cdc
 
+    def wanted(self, each: TableDefinition) -> bool:
+        return each.keyspace == "ks" and not each.has_counters
+
     def known(self) -> list[TableDefinition]:
         return list(self.tables.values())
 
@@ -225,3 +228,28 @@ def test_counters_are_passed_over_and_counted() -> None:
     bench = Bench(Known(A, COUNTER))
     bench.all(stretch(write_mutation([counted], 7), write_mutation([update(A, 2, v="y")], 7)))
     assert (bench.seen, bench.stream.counts.counters) == ([("p.ks.a", 2)], 1)
+
+
+def test_a_table_without_cdc_is_passed_over_only_by_a_definition_that_is_newer_than_the_log() -> None:
+    known = Known(A, PLAIN)
+    bench = Bench(known)
+    bench.stream.sure = False
+    log = stretch(write_mutation([update(A, 1, v="x")], 7), write_mutation([update(A, 2, v="x"), update(PLAIN, 2, v="y")], 7))
+    with pytest.raises(Missing) as asked:
+        bench.take(log)
+    assert (asked.value.doubt, asked.value.table_id) == (True, UUID(PLAIN.table_id).bytes)
+    assert (bench.seen, bench.stream.place) == ([("p.ks.a", 1)], LogPosition(SEGMENT, 1100))
+    now = table("plain", 3)
+    known.tables[UUID(now.table_id).bytes] = now
+    bench.stream.changed({now.table_id})
+    bench.stream.sure = True
+    bench.take(log, bench.stream.number)
+    assert bench.seen == [("p.ks.a", 1), ("p.ks.a", 2), ("p.ks.plain", 2)]
+
+
+def test_what_was_delivered_of_a_lost_entry_is_not_taken_from_the_next_one() -> None:
+    bench = Bench(Known(A, B), LogPosition(SEGMENT, 1100, 1))
+    bench.all(stretch(begin=2100)._replace(lost=(1100, 2100)))
+    assert bench.stream.place == LogPosition(SEGMENT, 2100)
+    bench.all(stretch(write_mutation([update(A, 3, v="x"), update(B, 3, v="y")], 7), begin=2100))
+    assert bench.seen == [("p.ks.a", 3), ("p.ks.b", 3)]

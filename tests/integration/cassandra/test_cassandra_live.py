@@ -1,0 +1,101 @@
+"""A worker with the connector, asked over REST: tasks by label, backfills steered, lag, tables, metrics, cdc turned on."""
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from compose.local.cassandra_cluster import execute
+from compose.local.worker import MillraceWorker
+from tests.chaos.cassandra_load import updates
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.conftest import HasCassandra
+
+
+def until(condition: Callable[[], Any], what: Callable[[], object], limit: float = 60.0) -> Any:
+    end = time.monotonic() + limit
+    while not (found := condition()):
+        assert time.monotonic() < end, what()
+        time.sleep(0.05)
+    return found
+
+
+def rows(table: str, count: int) -> list[str]:
+    return [f"INSERT INTO {table} (pk, v) VALUES ({key}, 'x')" for key in range(count)]  # noqa: S608 - names of our own
+
+
+def test_a_connector_over_rest(cassandra: HasCassandra, cassandra_keyspace: Callable[[], str], bootstrap: str,
+                               tmp_path: Path) -> None:
+    name = cassandra_keyspace()
+    execute(cassandra.address, f"CREATE TABLE {name}.t (pk int PRIMARY KEY, v text) WITH cdc = true",
+            f"CREATE TABLE {name}.late (pk int PRIMARY KEY, v text)",
+            *rows(f"{name}.t", 200))
+    empty = tmp_path / "cdc_raw"
+    empty.mkdir()
+    with MillraceWorker(tmp_path, bootstrap, group=name, processes=1, properties={
+            "offset.flush.interval.ms": "200", "node.labels": "one=yes,two=yes",
+            "key.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",
+            "value.converter": "org.apache.kafka.connect.json.JsonConverter"}) as worker:
+        config = {
+            "connector.class": "cassandra", "tasks.max": "3", "topic.prefix": name, "cassandra.hosts": cassandra.address,
+            "cdc.raw.directories": f"one={cassandra.cdc_raw},two={empty},three=/nowhere/cdc_raw",
+            "table.include.list": f"{name}\\..*", "commit.log.delete": "false", "heartbeat.interval.ms": "200",
+            "snapshot.chunk.rows": "10", "snapshot.rows.per.second": "100", "snapshot.max.threads": "1"}
+        worker.create(name, config)
+
+        def ask(method: str, path: str, body: Any = None) -> Any:
+            status, answer = worker.request(method, f"/connectors/{name}{path}", body)
+            assert status < 300, answer
+            return answer
+
+        def backfill(request: str) -> dict[str, Any]:
+            return next((each for each in ask("GET", "/snapshots") if each["id"] == request), {"rows_done": 0, "state": "none"})
+
+        until(lambda: worker.states(name)[1] == ["RUNNING", "RUNNING", "UNASSIGNED"], lambda: ask("GET", "/explain"))
+        assert "node.labels" in ask("GET", "/explain")["tasks"][2]["why_not_running"]
+        # The third share of the backfill waits with its task: without that directory two tasks share it all.
+        until(lambda: backfill("initial")["rows_done"] > 0, lambda: backfill("initial"))
+        ask("PUT", "/snapshots/initial/pause")
+        until(lambda: backfill("initial")["state"] == "paused", lambda: backfill("initial"))
+        worker.create(name, {**config, "tasks.max": "2", "snapshot.rows.per.second": "0",
+                             "cdc.raw.directories": f"one={cassandra.cdc_raw},two={empty}"})
+        worker.wait_running(name, 2)
+        assert backfill("initial")["state"] == "paused"
+        ask("PUT", "/snapshots/initial/resume")
+        until(lambda: backfill("initial")["state"] == "completed", lambda: backfill("initial"))
+        assert backfill("initial")["rows_done"] >= 200
+
+        # Changes from the moment on at which cdc is turned on.
+        execute(cassandra.address, f"ALTER TABLE {name}.late WITH cdc = true", *rows(f"{name}.late", 20))
+        until(lambda: len(updates(bootstrap, f"{name}.{name}.late", committed=False)) == 20, lambda: ask("GET", "/status"))
+        found = updates(bootstrap, f"{name}.{name}.t", committed=False)
+        for snapshot in (True, False):
+            assert {each.key[0] for each in found if each.source.snapshot is snapshot} == set(range(200))
+
+        lag = until(lambda: (now := ask("GET", "/lag"))["bytes_behind"] == 0 and now, lambda: ask("GET", "/lag"))
+        assert lag["time_behind_s"] == 0.0
+        assert {each["table"]: each["events_behind"] for each in lag["tables"]} == {f"{name}.late": 0, f"{name}.t": 0}
+        assert [each["table"] for each in ask("GET", "/tables")] == [f"{name}.late", f"{name}.t"]
+
+        asked = ask("POST", "/snapshots", {"tables": [f"{name}.late"]})["id"]
+        until(lambda: backfill(asked)["state"] == "completed", lambda: backfill(asked))
+        ask("DELETE", f"/snapshots/{asked}")
+        until(lambda: all(each["partition"].get("snapshot") != asked for each in ask("GET", "/offsets")["offsets"]),
+              lambda: ask("GET", "/offsets"))
+
+        metrics = worker.request("GET", "/metrics")[1]
+        for line in (f'cassandra_cdc_directory_available{{connector="{name}",task="0",node="one"}} 1.0',
+                     f'cassandra_cdc_directory_available{{connector="{name}",task="1",node="two"}} 1.0',
+                     f'cassandra_tables{{connector="{name}",task="0"}} 2.0',
+                     f'cassandra_snapshot_running{{connector="{name}",task="0"}} 0.0'):
+            assert line in metrics
+
+        # Under another topic.prefix nothing of this can be used, but it can be forgotten.
+        ask("PUT", "/stop")
+        until(lambda: worker.states(name)[0] == "STOPPED", lambda: ask("GET", "/status"))
+        worker.create(name, {**config, "topic.prefix": f"{name}x"})
+        ask("DELETE", "/offsets")
+        assert ask("GET", "/offsets")["offsets"] == []

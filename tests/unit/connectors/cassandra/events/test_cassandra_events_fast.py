@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import logging
+import struct
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from connectors.cassandra.events import builder
+from connectors.cassandra.events.contract import EventSettings, Where
+from connectors.cassandra.model import Entry, Stretch
+from connectors.cassandra.stream import Stream
+from connectors.cql.mutations.definition import Column, make
+from connectors.cql.mutations.encode import write_mutation, write_update
+from connectors.cql.types import CqlType
+from connectors.formats.partition_update import Cell, Deletion, PartitionUpdate, Row, Source, Stamp
+from worker.converters.avro_schema import AvroSettings
+from worker.converters.avro_write import value_bytes
+
+if TYPE_CHECKING:
+    from connectors.api import BadRecord, SourceRecord
+    from connectors.cql.mutations.definition import TableDefinition
+
+LOG = logging.LoggerAdapter(logging.getLogger(__name__), {})
+FORMS = ("partition-update-raw", "partition-update", "debezium")
+T = 1_700_000_000_000_000
+TABLE = make("ks", "t", "0a0a0a0a-0000-11ee-8000-00000000000a", [
+    Column("pk", CqlType("text"), "partition_key"), Column("ck", CqlType("int"), "clustering"),
+    Column("a", CqlType("bigint"), "regular"), Column("b", CqlType("boolean"), "regular"),
+    Column("c", CqlType("text"), "regular"), Column("s", CqlType("int"), "static")], cdc=True)
+SOURCE = Source(connector="cassandra", cluster="p", keyspace="ks", table="t")
+
+
+class Known:
+    def by_id(self, table_id: bytes) -> TableDefinition | None:
+        return TABLE if table_id.hex() == TABLE.table_id.replace("-", "") else None
+
+    def captured(self, table: TableDefinition) -> bool:
+        return table.cdc
+
+    def wanted(self, table: TableDefinition) -> bool:
+        return table.cdc
+
+    def known(self) -> list[TableDefinition]:
+        return [TABLE]
+
+
+def _row(number: int, stamp: Stamp, *, live: bool = True, **values: Any) -> Row:
+    cells = tuple(Cell(name, None, value, stamp) for name, value in values.items())
+    return Row(clustering=(number,), liveness=stamp if live else None, cells=cells)
+
+
+def _mutation(key: str, *rows: Row, **more: Any) -> bytes:
+    update = PartitionUpdate(source=SOURCE, key=(key,), write_time=T, rows=rows, **more)
+    return write_mutation([write_update(update, TABLE, 7)], 7)
+
+
+def _mutations() -> list[bytes]:
+    """The fast way's own kind, and between them what it has to leave to the other."""
+    found = []
+    for number in range(6):
+        stamp = Stamp(T + number)
+        found += [
+            _mutation(f"k{number}", _row(number, stamp, a=number, b=bool(number & 1), c="é" * number)),
+            _mutation(f"k{number}", _row(number, stamp, live=False, a=None, b=None)),
+            _mutation(f"k{number}", _row(number, Stamp(T, 100, T // 1_000_000 + 100), c="x" * 200)),
+            _mutation(f"k{number}", _row(1, stamp, a=1), _row(2, stamp, a=2)),
+            _mutation(f"k{number}", static=Row(cells=(Cell("s", None, 5, stamp),))),
+            _mutation(f"k{number}", deletion=Deletion(T, T // 1_000_000)),
+            _mutation("k" * 130, _row(number, stamp, a=1)),
+            _mutation(f"k{number}", _row(number, Stamp(-5), a=1)),
+            _mutation(f"k{number}", _row(number, Stamp(T * 2), a=1)),
+            _mutation(f"k{number}", _row(number, stamp, a=number, b=True))[:-9],
+            _mutation(f"k{number}", _row(number, stamp, c="y")).replace(b"\x01c", b"\x01z"),
+            write_mutation([_mutation(f"k{number}", _row(number, stamp, a=1))[1:]] * 2, 7),
+        ]
+    return found
+
+
+def _taken(form: Any, *, fast: bool, limit: int) -> tuple[list[SourceRecord], list[BadRecord], Any, int]:
+    data, entries = b"", []
+    for number, each in enumerate(_mutations()):
+        entries.append(Entry(len(data), len(data) + len(each), 1000 * (number + 1)))
+        data += each + struct.pack(">III", 0, 0, 0)
+    calls = [0]
+
+    def made(table: TableDefinition, version: int) -> Any:
+        events: Any = builder(table, version, EventSettings(topic_prefix="p", output_format=form))
+        entries_of = events.entries
+
+        def counted(*arguments: Any) -> int:
+            calls[0] += (passed := entries_of(*arguments) if fast else 0)
+            return passed
+
+        events.entries = counted
+        return events
+
+    stream = Stream(Where(partition={"node": "n"}, node="n", segment=0, version=0), None, Known(), made, LOG)
+    stream._given_up.add((bytes.fromhex(TABLE.table_id.replace("-", "")), "z"))
+    out: list[SourceRecord] = []
+    bad: list[BadRecord] = []
+    what, number = Stretch(77, 7, data, entries, entries[-1].position), 0
+    while number < len(entries):
+        number = stream.take(what, number, len(out) + limit, out, bad)
+    return out, bad, stream.counts, calls[0]
+
+
+def _message(record: SourceRecord) -> SourceRecord:
+    """With the value as it is written: members of it that are null may be absent."""
+    value = None if record.value is None else value_bytes(record.value_schema, record.value, AvroSettings())
+    return msgspec.structs.replace(record, value=value, value_schema=None, key_schema=None)
+
+
+@pytest.mark.parametrize("limit", [1, 7, 10_000])
+@pytest.mark.parametrize("form", FORMS)
+def test_the_fast_way_gives_what_the_other_one_does(form: str, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time_ns", lambda: (T + 10**9) * 1000)
+    fast, slow = _taken(form, fast=True, limit=limit), _taken(form, fast=False, limit=limit)
+    assert [_message(each) for each in fast[0]] == [_message(each) for each in slow[0]]
+    assert [(each.source_offset, str(each.error), each.raw) for each in fast[1]] == [
+        (each.source_offset, str(each.error), each.raw) for each in slow[1]]
+    assert fast[2] == slow[2]
+    assert slow[3] == 0
+    assert fast[3] >= 12
