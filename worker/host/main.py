@@ -43,11 +43,11 @@ async def serve(sock: socket.socket, *, own_process: bool = False) -> None:
     sock.setblocking(False)
     writer = watch.SharedWriter(sock.dup(), loop)
     orphaned = watch.hung_up(sock.dup(), watch.maker_of(sock)) if own_process else None
-    loop_watch = watch.LoopWatch(loop, _DEFAULT_STUCK_S, lambda frame: writer.write_from_thread(frame, 2.0), orphaned)
+    loop_watch = watch.LoopWatch(loop, _DEFAULT_STUCK_S, lambda frame: writer.write_from_thread(frame, 2.0), orphaned,
+                                 telling=False)
     reader, other_writer = await asyncio.open_connection(sock=sock, limit=_READ_LIMIT)
 
     def initialized(init: Init) -> None:
-        loop_watch.set_stuck(int(init.properties.get("task.host.stuck.ms", _DEFAULT_STUCK_S * 1000)) / 1000)
         if own_process:
             _own_logging(init, host)
             # What is loaded now stays: the collector need not look at it again and again. Records in flight are freed by
@@ -55,6 +55,7 @@ async def serve(sock: socket.socket, *, own_process: bool = False) -> None:
             gc.collect()
             gc.freeze()
             gc.set_threshold(*_GC_THRESHOLDS)
+        loop_watch.set_stuck(int(init.properties.get("task.host.stuck.ms", _DEFAULT_STUCK_S * 1000)) / 1000)
 
     peer = Peer(reader, writer, lambda message: host.handle(message), ToHost)  # noqa: PLW0108 - host comes after it
     host = Host(peer, loop_watch.take_lag, initialized)

@@ -135,10 +135,12 @@ class LoopWatch:
         send: sends a frame from the thread.
         orphaned: tells whether the control process has gone; None if that can't happen (in its own process).
         warn_s: seconds without a turn after which a first warning is sent.
+        telling: whether it tells of a stuck loop from the start; else from ``set_stuck`` on: loading code blocks too.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, stuck_s: float, send: Callable[[bytes], object],
-                 orphaned: Callable[[float], bool] | None, warn_s: float = _WARN_S) -> None:
+                 orphaned: Callable[[float], bool] | None, warn_s: float = _WARN_S, *, telling: bool = True) -> None:
+        self._telling = telling
         self._warn_s = warn_s
         self._loop = loop
         self._stuck_s = stuck_s
@@ -162,8 +164,10 @@ class LoopWatch:
             self._handle.cancel()
 
     def set_stuck(self, stuck_s: float) -> None:
-        """Change ``stuck_s``."""
+        """Change ``stuck_s``; on the event loop, whose turn counts from now."""
         self._stuck_s = stuck_s
+        self._beat = time.monotonic()
+        self._telling = True
 
     def take_lag(self) -> float:
         """The longest time in seconds that the loop was late since the last call."""
@@ -183,6 +187,8 @@ class LoopWatch:
                 self._ended.wait(_TICK_S)
             elif self._orphaned(_TICK_S):
                 os._exit(1)
+            if not self._telling:
+                continue
             beat = self._beat
             late = time.monotonic() - beat
             if late >= self._stuck_s and told != beat:

@@ -86,6 +86,21 @@ async def test_a_stuck_loop_is_told_once_as_a_warning_and_once_for_good() -> Non
     assert watch.take_lag() == 0.0
 
 
+async def test_loading_code_is_not_told_of() -> None:
+    told: list[bytes] = []
+    watch = LoopWatch(asyncio.get_running_loop(), 10.0, told.append, None, 0.1, telling=False)
+    watch.start()
+    time.sleep(0.8)  # noqa: ASYNC251 - as imports do
+    watch.set_stuck(0.2)
+    await asyncio.sleep(0)
+    assert not told
+    async with asyncio.timeout(10):
+        while not told:
+            time.sleep(0.8)  # noqa: ASYNC251 - the fault that is looked for
+            await asyncio.sleep(0.01)
+    watch.stop()
+
+
 async def test_the_culprit_is_the_task_whose_code_runs() -> None:
     async def who() -> str:
         return culprit(asyncio.get_running_loop())
