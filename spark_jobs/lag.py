@@ -98,6 +98,9 @@ class KafkaView:
             return {}
         answers = self._results(self.admin.list_offsets(dict.fromkeys(where, spec), isolation_level=self._isolation,
                                                         request_timeout=self._timeout_s))
+        if any(answer.offset < 0 for answer in answers.values()):
+            # While a partition's leader is lost there may be an answer without an error and without an offset.
+            raise self._away(KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE)))
         return {(each.topic, each.partition): answer.offset for each, answer in answers.items()}
 
     def _results(self, futures: Mapping[Any, Any]) -> dict[Any, Any]:

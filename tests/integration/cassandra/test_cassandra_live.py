@@ -86,12 +86,17 @@ def test_a_connector_over_rest(cassandra: HasCassandra, cassandra_keyspace: Call
         until(lambda: all(each["partition"].get("snapshot") != asked for each in ask("GET", "/offsets")["offsets"]),
               lambda: ask("GET", "/offsets"))
 
-        metrics = worker.request("GET", "/metrics")[1]
-        for line in (f'cassandra_cdc_directory_available{{connector="{name}",task="0",node="one"}} 1.0',
-                     f'cassandra_cdc_directory_available{{connector="{name}",task="1",node="two"}} 1.0',
-                     f'cassandra_tables{{connector="{name}",task="0"}} 2.0',
-                     f'cassandra_snapshot_running{{connector="{name}",task="0"}} 0.0'):
-            assert line in metrics
+        # Numbers are reported every second or so.
+        lines = [f'cassandra_cdc_directory_available{{connector="{name}",task="0",node="one"}} 1.0',
+                 f'cassandra_cdc_directory_available{{connector="{name}",task="1",node="two"}} 1.0',
+                 f'cassandra_tables{{connector="{name}",task="0"}} 2.0',
+                 f'cassandra_snapshot_running{{connector="{name}",task="0"}} 0.0']
+
+        def told() -> str:
+            text: str = worker.request("GET", "/metrics")[1]
+            return text
+
+        until(lambda: (text := told()) and all(line in text for line in lines), told)
 
         # Under another topic.prefix nothing of this can be used, but it can be forgotten.
         ask("PUT", "/stop")

@@ -1,0 +1,34 @@
+"""What Kafka answers while it is not whole is no news of records that are gone."""
+from __future__ import annotations
+
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from connectors.errors import Retriable
+from spark_jobs.lag import KafkaView
+
+
+class Answers:
+    """An admin client whose answers are given."""
+
+    def __init__(self, offsets: dict[tuple[str, int], int]) -> None:
+        self.offsets = offsets
+
+    def list_offsets(self, wanted: dict[Any, Any], **_options: Any) -> dict[Any, Future[Any]]:
+        found: dict[Any, Future[Any]] = {}
+        for each in wanted:
+            found[each] = Future()
+            found[each].set_result(SimpleNamespace(offset=self.offsets[each.topic, each.partition]))
+        return found
+
+
+def test_an_answer_without_an_offset_is_asked_for_again() -> None:
+    view = KafkaView({"source.isolation.level": "read_committed", "kafka.bootstrap.servers": "k:9092"})  # type: ignore[arg-type]
+    view._admin = Answers({("t", 0): 981, ("t", 1): 0})
+    assert view.ends([("t", 0), ("t", 1)]) == {("t", 0): 981, ("t", 1): 0}
+    view._admin = Answers({("t", 0): -1001, ("t", 1): 0})
+    with pytest.raises(Retriable, match="k:9092"):
+        view.ends([("t", 0), ("t", 1)])
