@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol
 
 import msgspec
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 Position = dict[str, Any]
 #: A standing request of the operator to a connector, a JSON object; see ``SourceTask.instruct``. Treat it as immutable.
 Instruction = Mapping[str, Any]
+#: The states of a snapshot (``SourceConnector.snapshots``) that has come to its end: none follows.
+SNAPSHOT_ENDED: Final = frozenset({"completed", "cancelled", "failed"})
 
 
 class Header(msgspec.Struct, frozen=True, gc=False):
@@ -198,6 +200,14 @@ class SourceTask(ABC):
                 ``state`` ("running", "paused", "cancelled"), ``origin``, ``created_ms``. ``origin`` is "rest" for a request;
                 another one means that the operator pauses, resumes or cancels the snapshot ``id`` that the connector
                 started itself, and then there are only ``id``, ``state``, ``origin`` and ``created_ms``.
+        """
+
+    def secrets_changed(self, names: Sequence[str]) -> None:
+        """Config providers have new values for these password options; ``context.config`` has them already.
+
+        A task that reads a ``Password``'s value for each new connection needs no more: the next one is made with the new
+        secret. Override it to renew what is kept open, or logged in by other means. Must not block: note it and wake
+        ``batches``. An error fails the task. Called while ``batches`` runs.
         """
 
     async def committed(self, offsets: Sequence[tuple[Position, Position]]) -> None:

@@ -25,6 +25,7 @@ _POSIX: Final = {
 }
 _HORIZONTAL: Final = r" \t\xa0\u1680\u180e\u2000-\u200a\u202f\u205f\u3000"
 _VERTICAL: Final = r"\n\x0b\f\r\x85\u2028\u2029"
+_REPETITION: Final = re.compile(r"\{\d+(?:,\d*)?\}", re.ASCII)
 _CONTROL: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "a": "\a", "e": "\x1b"}
 _SAME_ESCAPES: Final = "dDwWsS"
 _CATEGORIES: Final = re.compile(r"(?:Is)?(C[cfnos]?|L[lmotu]?|M[cen]?|N[dlo]?|P[cdefios]?|S[ckmo]?|Z[lps]?)\Z")
@@ -86,6 +87,8 @@ class _Translator:
                 self.at += 1
                 opened = self.scopes[-1]
                 self.out.append(")" * len(opened) + "|" + "".join(opened))
+            elif char == "{" and _REPETITION.match(self.pattern, self.at) is None:  # Python takes it for itself
+                raise _Unsupported(f"Illegal repetition near index {self.at}")
             else:
                 self.at += 1
                 self.out.append(char)

@@ -6,7 +6,7 @@ A ``ConfigKey`` validates, gives the parsed value, answers ``/connector-plugins/
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -48,7 +48,11 @@ class Width(StrEnum):
 
 
 class Password:
-    """A secret: never shows in a representation, a log line or an error."""
+    """A secret: never shows in a representation, a log line or an error.
+
+    The one in a running task's configuration gets a new ``value`` when a config provider gives one: read it when it is needed,
+    for each connection, and keep no copy.
+    """
 
     __slots__ = ("value",)
 
@@ -168,6 +172,18 @@ def java_string(value: object) -> str:
     return str(value)
 
 
+def given_value(key: ConfigKey, raw: Mapping[str, str]) -> tuple[Any, list[str]]:
+    """An option's value, null if it is missing or can't be parsed, and the complaints about that; asks no validator."""
+    if key.name in raw:
+        try:
+            return parse_value(key, raw[key.name]), []
+        except ConfigInvalid as error:
+            return None, [str(error)]
+    if key.required:
+        return None, [f'Missing required configuration "{key.name}" which has no default value.']
+    return key.default, []
+
+
 def parse_value(key: ConfigKey, raw: object) -> Any:
     """``raw`` (usually a string) as the option's type.
 
@@ -230,6 +246,17 @@ class Config(Mapping[str, Any]):
     def __repr__(self) -> str:
         return f"Config({self._values!r})"  # secrets are Password objects, which mask themselves
 
+    def renew(self, newer: Config, names: Iterable[str]) -> None:
+        """Take these options' values from ``newer``. Secrets are changed in place: whoever holds one has the new value."""
+        for name in names:
+            old, new = self._values.get(name), newer[name]
+            if isinstance(old, Password) and isinstance(new, Password):
+                old.value = new.value
+            else:
+                self._values[name] = new
+            if name in newer.raw:
+                self.raw[name] = newer.raw[name]
+
     def prefixed(self, prefix: str) -> dict[str, str]:
         """Raw properties that start with ``prefix``, without it."""
         return {name[len(prefix):]: value for name, value in self.raw.items() if name.startswith(prefix)}
@@ -276,17 +303,7 @@ class ConfigDef:
         raw = self.canonical(raw)
         result: dict[str, ConfigValue] = {}
         for key in self.keys.values():
-            errors: list[str] = []
-            value: Any = None
-            if key.name in raw:
-                try:
-                    value = parse_value(key, raw[key.name])
-                except ConfigInvalid as error:
-                    errors.append(str(error))
-            elif key.required:
-                errors.append(f'Missing required configuration "{key.name}" which has no default value.')
-            else:
-                value = key.default
+            value, errors = given_value(key, raw)
             if key.validator is not None and not errors:
                 complaint = key.validator(key.name, value)
                 if complaint is not None:
@@ -364,6 +381,17 @@ def one_of(*allowed: str, ignore_case: bool = False) -> Validator:
     return check
 
 
+def words(*allowed: str) -> Validator:
+    """One of the given words, in any case and with spaces around it; null passes."""
+    folded = {item.lower() for item in allowed}
+
+    def check(name: str, value: Any) -> str | None:
+        if value is not None and str(value).strip().lower() not in folded:
+            return invalid(name, value, "Value must be one of " + ", ".join(allowed))
+        return None
+    return check
+
+
 def non_empty(name: str, value: Any) -> str | None:
     """A string with at least one character (null is left to ``REQUIRED``)."""
     if value is not None and value == "":
@@ -371,13 +399,9 @@ def non_empty(name: str, value: Any) -> str | None:
     return None
 
 
-def regular_expression(name: str, value: Any) -> str | None:
-    """A regular expression that compiles."""
-    try:
-        re.compile(value or "")
-    except re.error as error:
-        return invalid(name, value, f"Invalid regex: {error}")
-    return None
+def unless_null(validator: Validator) -> Validator:
+    """``validator`` for all but null, which also stands for a value that could not be parsed: one complaint is enough."""
+    return lambda name, value: None if value is None else validator(name, value)
 
 
 def all_of(*validators: Validator) -> Validator:

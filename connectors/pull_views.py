@@ -1,14 +1,18 @@
 """Reads of whole tables as REST shows and takes them: requests are checked, progress is put together of tasks' shares. Pure.
 
-Connectors say what a request may have, and how the progress that their tasks save is read.
+Connectors say what a request may have, and how the progress that their tasks save is read. ``pack`` and ``unpack`` make the
+text of it that is saved: after each chunk, so it is compressed where it is long.
 """
 from __future__ import annotations
 
+import base64
+import zlib
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
+from connectors.api import SNAPSHOT_ENDED
 from connectors.errors import ConfigInvalid
 from connectors.java_regex import compile_java
 
@@ -20,9 +24,11 @@ if TYPE_CHECKING:
     #: Makes of a request's id and a task's saved progress (text) what is shown; ValueError: it can't be read.
     Shown = Callable[[str, str], dict[str, Any]]
 
-#: States that are final.
-OVER: Final = frozenset({"completed", "cancelled", "failed"})
+Note = TypeVar("Note", bound=msgspec.Struct)
+
 FIELDS: Final = frozenset({"tables", "conditions", "priority", "surrogate_key"})
+_PACKED: Final = "z:"
+_LONG: Final = 4_000
 _STATES: Final = {"done": "completed"}
 _TABLE_STATES: Final = {"done": "completed", "vanished": "completed"}
 
@@ -109,7 +115,8 @@ def _view(name: str, wish: Instruction | None, saved: Sequence[Mapping[str, Any]
         "origin": "initial" if name == "initial" else str((request or {}).get("origin") or "signal"),
         "tables_wanted": list((request or {}).get("tables") or ()), "conditions": dict((request or {}).get("conditions") or {}),
         "priority": (request or {}).get("priority") or 0, "created_ms": (request or {}).get("created_ms"),
-        "started_ms": min(started, default=None), "finished_ms": max(finished, default=None) if state in OVER else None,
+        "started_ms": min(started, default=None),
+        "finished_ms": max(finished, default=None) if state in SNAPSHOT_ENDED else None,
         "rows_total": sum(total) if total and None not in total else None,
         "rows_done": sum(each["rows_done"] for each in tables),
         "percent": 100.0 if state == "completed" else _mean([each["percent"] for each in parts]), "tables": tables,
@@ -140,14 +147,14 @@ def _signalled(saved: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
 
 def _state(states: Sequence[str], wish: Instruction | None) -> str:
     """One state of several tasks' ones, and of what the operator wants."""
-    if states and all(state in OVER for state in states):
+    if states and all(state in SNAPSHOT_ENDED for state in states):
         return next((state for state in ("failed", "cancelled") if state in states), "completed")
     if wish is not None and wish.get("state") in ("paused", "cancelled"):
         return str(wish["state"])
     for state in ("running", "paused"):
         if state in states:
             return state
-    return "running" if any(state in OVER for state in states) else "waiting"
+    return "running" if any(state in SNAPSHOT_ENDED for state in states) else "waiting"
 
 
 def _tables(parts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -190,3 +197,29 @@ def _speed(members: Sequence[Mapping[str, Any]], done: int, seconds: float) -> f
 
 def _mean(values: Sequence[float]) -> float:
     return round(sum(values) / len(values), 2) if values else 0.0
+
+
+def pack(note: msgspec.Struct) -> str:
+    """The text for an offset: JSON, or compressed JSON in Base64 where that is longer than 4 kB."""
+    plain = msgspec.json.encode(note)
+    if len(plain) <= _LONG:
+        return plain.decode()
+    return _PACKED + base64.b64encode(zlib.compress(plain, 1)).decode()
+
+
+def unpack(value: str, kind: type[Note], what: str) -> Note:
+    """See ``pack``.
+
+    Args:
+        value: the text.
+        kind: what it is of.
+        what: how an error calls that: "state of a backfill".
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        plain = zlib.decompress(base64.b64decode(value[len(_PACKED):])) if value.startswith(_PACKED) else value.encode()
+        return msgspec.json.decode(plain, type=kind)
+    except (msgspec.DecodeError, zlib.error, ValueError) as error:
+        raise ValueError(f"{value[:80]!r} is no {what}: {error}") from error

@@ -22,6 +22,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 
 from connectors.errors import Retriable
 from offsets.fetch import BrokersOnlyClient, impatient
+from offsets.refusal import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,6 +60,7 @@ class TopicAdmin:
         """Connect.
 
         Raises:
+            LoginRefused: a broker answers, and does not let this client in.
             Retriable: no broker could be reached.
         """
         self._client = BrokersOnlyClient(**impatient(self._arguments))
@@ -67,6 +69,9 @@ class TopicAdmin:
                 await self._client.bootstrap()
         except (KafkaError, OSError, TimeoutError) as error:
             await self._close()
+            refused = await refusal(self._arguments)
+            if refused is not None:
+                raise refused from error
             raise Retriable(f"no Kafka broker answers at {self._arguments.get('bootstrap_servers')} ({error!r}): check "
                             "bootstrap.servers, the security settings and the brokers") from error
         return self

@@ -67,6 +67,8 @@ class ClusterSnapshot:
         fenced_counts: name -> the last task count record (exactly once).
         pending_fencing: connectors whose tasks changed after their last task count record.
         loggers: logger -> level, as ever set with cluster scope.
+        born: name -> where this reader has seen the connector come into being: one that was deleted and made again is another
+            connector, whatever its configuration is.
     """
 
     offset: int = -1
@@ -81,6 +83,7 @@ class ClusterSnapshot:
     fenced_counts: dict[str, int] = field(default_factory=dict)
     pending_fencing: frozenset[str] = frozenset()
     loggers: dict[str, str] = field(default_factory=dict)
+    born: dict[str, int] = field(default_factory=dict)
 
     def target_state(self, name: str) -> TargetStateName:
         """What the operator wants of the connector; STARTED unless said otherwise."""
@@ -115,6 +118,7 @@ class ClusterState:
         self._fenced: dict[str, int] = {}
         self._pending_fencing: set[str] = set()
         self._loggers: dict[str, str] = {}
+        self._born: dict[str, int] = {}
         self._snapshot: ClusterSnapshot | None = None
         self.unreadable = Unreadable("config")
 
@@ -124,7 +128,7 @@ class ClusterState:
             self._snapshot = ClusterSnapshot(
                 self._offset, self._session_key, dict(self._connectors), dict(self._targets), dict(self._tasks),
                 dict(self._counts), frozenset(self._inconsistent), dict(self._applied), dict(self._generations),
-                dict(self._fenced), frozenset(self._pending_fencing), dict(self._loggers))
+                dict(self._fenced), frozenset(self._pending_fencing), dict(self._loggers), dict(self._born))
         return self._snapshot
 
     def apply(self, offset: int, key: bytes | None, value: bytes | None) -> Change | None:
@@ -162,12 +166,13 @@ class ClusterState:
         if record.config is None:
             self._forget(name)
             return Change("removed", name)
+        self._born.setdefault(name, self._offset)
         self._connectors[name] = record.config
         self._targets.setdefault(name, "STARTED")
         return Change("connector", name)
 
     def _forget(self, name: str) -> None:
-        for by_name in (self._connectors, self._counts, self._tasks, self._deferred, self._applied):
+        for by_name in (self._connectors, self._counts, self._tasks, self._deferred, self._applied, self._born):
             by_name.pop(name, None)
         # Connect keeps this mark; a connector made anew under the name would then have no tasks until its next commit.
         self._inconsistent.discard(name)

@@ -5,7 +5,7 @@ offsets topic at a start means over a million records, so here fetch requests ar
 with aiokafka's compiled record parser: about 0.7 us a record, network included.
 
 Used of aiokafka 0.14, and checked by ``tests/integration/offsets``: ``AIOKafkaClient`` (connections, TLS, SASL),
-``FetchRequest``, ``OffsetRequest``, ``MetadataRequest``, ``MemoryRecords``, and a producer's ``_sender`` and ``client``.
+``FetchRequest``, ``OffsetRequest``, ``MetadataRequest``, ``MemoryRecords``, and of a producer what ``_end_producer`` needs.
 """
 from __future__ import annotations
 
@@ -32,9 +32,14 @@ from aiokafka.record.memory_records import MemoryRecords
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from aiokafka import AIOKafkaProducer
+
 Isolation = Literal["read_committed", "read_uncommitted"]
 
-_LEVELS: Final[dict[Isolation, int]] = {"read_uncommitted": 0, "read_committed": 1}
+#: aiokafka arguments that say who a client is, and whom it believes: those that change when secrets do.
+CREDENTIALS: Final = ("sasl_plain_username", "sasl_plain_password", "sasl_oauth_token_provider", "ssl_context")
+#: Kafka's numbers.
+LEVELS: Final[dict[Isolation, int]] = {"read_uncommitted": 0, "read_committed": 1}
 _EARLIEST: Final = -2
 _LATEST: Final = -1
 #: version and type of a control record's key; type 0 is an abort (KIP-98).
@@ -159,6 +164,19 @@ def impatient(client: Mapping[str, Any]) -> dict[str, Any]:
     return {**client, "request_timeout_ms": min(asked, _REQUEST_TIMEOUT_MS)}
 
 
+def renew(client: Any, arguments: Mapping[str, Any]) -> None:
+    """Let an aiokafka client that is in use log in with the credentials among ``arguments`` from its next connection on.
+
+    Args:
+        client: an ``AIOKafkaClient`` (a producer's or consumer's is its attribute).
+        arguments: those of a new client.
+    """
+    # aiokafka reads these at each connection, and has no public way to set them.
+    for name in CREDENTIALS:
+        if name in arguments:
+            setattr(client, f"_{name}", arguments[name])
+
+
 class TopicFetcher:
     """Connections to the brokers of one topic. After an error that it raises, close it and make another.
 
@@ -182,6 +200,10 @@ class TopicFetcher:
         """
         await self._client.bootstrap()
         await self.refresh()
+
+    def renew(self, arguments: Mapping[str, Any]) -> None:
+        """Log in with the credentials among ``arguments`` from the next connection on."""
+        renew(self._client, arguments)
 
     async def close(self) -> None:
         """Close all connections, giving up after two seconds."""
@@ -254,7 +276,7 @@ class TopicFetcher:
         offsets: dict[int, int] = {}
         # A connection answers in order: on that of the fetches this would wait behind a long poll.
         for node, members in grouped.items():
-            request = OffsetRequest(-1, _LEVELS[isolation], [(self.topic, [(partition, at) for partition in members])])
+            request = OffsetRequest(-1, LEVELS[isolation], [(self.topic, [(partition, at) for partition in members])])
             answer = await self._client.send(node, request, group=ConnectionGroup.COORDINATION)
             for _topic, found in answer.topics:
                 for partition, code, _timestamp, offset, *_ in found:
@@ -269,7 +291,7 @@ class TopicFetcher:
         Raises:
             KafkaError, OSError, TimeoutError: the node can't be reached.
         """
-        request = FetchRequest(max_wait_ms, 1, max_bytes, _LEVELS[self._isolation],
+        request = FetchRequest(max_wait_ms, 1, max_bytes, LEVELS[self._isolation],
                                [(self.topic, [(partition, position, max_bytes) for partition, position in positions.items()])])
         answer = await self._client.send(node, request)
         results: list[Fetched] = []
@@ -288,17 +310,56 @@ class TopicFetcher:
         return results
 
 
-async def abandon_producer(producer: Any) -> None:
-    """End an aiokafka producer that may hang: never blocks for more than about four seconds, pending sends are dropped.
+async def abandon_producer(producer: AIOKafkaProducer, patience_s: float = 0.5) -> None:
+    """End an aiokafka producer in whatever state, in ``patience_s`` and four seconds; what is not delivered then is dropped.
 
-    ``AIOKafkaProducer.stop`` waits for pending batches for ever while brokers are away (aiokafka issue 1101).
+    ``AIOKafkaProducer.stop`` waits for pending batches for ever while brokers are away (aiokafka issue 1101). A caller that is
+    cancelled meanwhile waits for the end all the same: a producer that nobody holds would leave its coroutines behind.
     """
-    stopping = asyncio.ensure_future(producer.stop())
-    done, _ = await asyncio.wait({stopping}, timeout=0.5)
-    if not done:
-        stopping.cancel()
-        for closing in (producer._sender.close, producer.client.close):  # noqa: SLF001 - no public way, see above
-            with contextlib.suppress(Exception, asyncio.CancelledError):
-                async with asyncio.timeout(1.5):
-                    await closing()
-    await asyncio.gather(stopping, return_exceptions=True)
+    ending = asyncio.create_task(_end_producer(producer, patience_s))
+    try:
+        await asyncio.shield(ending)
+    except asyncio.CancelledError:
+        await asyncio.wait({ending})
+        raise
+
+
+async def _end_producer(producer: AIOKafkaProducer, patience_s: float) -> None:
+    if patience_s > 0:
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(patience_s):
+                await producer.flush()
+    # There is no public way. With ``_closed`` its destructor is silent too.
+    producer._closed = True  # noqa: SLF001
+    left = _coroutines(producer._sender.sender_task)  # noqa: SLF001
+    for task in left:
+        task.cancel()
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(2.0):
+            await producer.client.close()
+    if left:
+        await asyncio.wait(left, timeout=2.0)
+    _take_exceptions(producer, left)
+
+
+def _coroutines(sender: asyncio.Task[None] | None) -> set[asyncio.Future[Any]]:
+    """The sender and its requests under way.
+
+    A sender that is cancelled waits for its requests, and they wait, for ever, for metadata of a client that is closed.
+    """
+    if sender is None:
+        return set()
+    frame = getattr(sender.get_coro(), "cr_frame", None)
+    return {sender, *(frame.f_locals.get("tasks", ()) if frame is not None else ())}
+
+
+def _take_exceptions(producer: AIOKafkaProducer, left: Iterable[asyncio.Future[Any]]) -> None:
+    """Look at the errors that a dead producer left in futures nobody waits for, or asyncio logs each of them."""
+    futures = list(left)
+    if producer._txn_manager is not None and producer._txn_manager._transaction_waiter is not None:  # noqa: SLF001 - as above
+        futures.append(producer._txn_manager._transaction_waiter)  # noqa: SLF001
+    for batches in producer._message_accumulator._batches.values():  # noqa: SLF001
+        futures += [batch._drain_waiter for batch in batches]  # noqa: SLF001
+    for future in futures:
+        if future.done() and not future.cancelled():
+            future.exception()

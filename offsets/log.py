@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import random
 from itertools import chain
@@ -16,7 +17,8 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, ProducerFenced
 
 from connectors.errors import Fatal, Fenced, Retriable
-from offsets.fetch import Fetched, Isolation, Record, TopicFetcher, abandon_producer
+from offsets.fetch import CREDENTIALS, LEVELS, Fetched, Isolation, Record, TopicFetcher, abandon_producer, renew
+from offsets.joint import Joint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -57,6 +59,7 @@ class CompactedLog:
         self._refresh_s = refresh_s
         self._positions: dict[int, int] = {}
         self._waiters: list[tuple[dict[int, int], asyncio.Future[None]]] = []
+        self._ends = {each: Joint(functools.partial(self._end, each)) for each in LEVELS}
         self._fetcher: TopicFetcher | None = None
         self._follower: asyncio.Task[None] | None = None
         self._connected = asyncio.Event()
@@ -100,49 +103,69 @@ class CompactedLog:
             producer, self._producer = self._producer, None
             await abandon_producer(producer)
         await asyncio.gather(*self._abandoned, return_exceptions=True)
-        self._fail_waiters(Retriable(f"the reader of topic {self.topic!r} was stopped"))
+        stopped = Retriable(f"the reader of topic {self.topic!r} was stopped")
+        for joint in self._ends.values():
+            await joint.stop(stopped)
+        self._fail_waiters(stopped)
+
+    def renew(self, arguments: Mapping[str, Any]) -> None:
+        """Log in with the credentials among ``arguments`` from the next connection on; those that are open go on."""
+        self._client.update({name: arguments[name] for name in CREDENTIALS if name in arguments})
+        if self._fetcher is not None:
+            self._fetcher.renew(arguments)
+        if self._producer is not None:
+            renew(self._producer.client, arguments)
 
     async def read_to_end(self, deadline_s: float = 30.0, *, open_transactions: bool = False) -> None:
         """Wait until everything that is in the topic now has reached the sink.
 
         Under ``read_committed`` a partition ends where its oldest open transaction begins, so nobody's unfinished transaction
-        is waited for. What a fenced producer had committed is before that end; what was written or committed just now may not
-        be: with ``open_transactions`` all that were open now are waited for (Connect always does), for as long as the timeout
-        of a transaction whose producer died.
+        is waited for. What others have written or committed behind it is not seen then. With ``open_transactions`` all that are
+        open now are waited for, as Connect does: for as long as the timeout of a transaction whose producer died and is not
+        replaced. Whoever must see all that a certain producer has committed needs it, since any other producer may have a
+        transaction open in the same partition.
 
         Raises:
             Retriable: not within ``deadline_s``; the message has the last error of the connection.
         """
         if self._follower is None or self._follower.done():
             raise Fatal(f"the reader of topic {self.topic!r} is not running: start it first")
+        reached: asyncio.Future[None] | None = None
         try:
             async with asyncio.timeout(deadline_s):
-                while True:
-                    await self._connected.wait()
-                    fetcher = self._fetcher
-                    if fetcher is None:
-                        continue
-                    try:
-                        ends = await fetcher.end_offsets("read_uncommitted" if open_transactions else self._isolation)
-                    except (KafkaError, OSError, TimeoutError) as error:
-                        # A leader has changed. The follower need not notice: a replica that leads no longer still answers its
-                        # fetches (KIP-392), but not the question for the end.
-                        self.last_error = error
-                        if fetcher is self._fetcher:
-                            with contextlib.suppress(KafkaError, OSError):
-                                await fetcher.refresh()
-                        await asyncio.sleep(_FIRST_BACKOFF_S)
-                        continue
-                    break
-                if all(self._positions.get(partition, 0) >= end for partition, end in ends.items()):
-                    return
-                reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-                self._waiters.append((ends, reached))
-                await reached
+                reached = await self._ends["read_uncommitted" if open_transactions else self._isolation].ask()
+                await asyncio.shield(reached)
         except TimeoutError:
-            raise Retriable(f"topic {self.topic!r} could not be read to its end within {deadline_s:g} s (last error: "
-                            f"{self.last_error!r}): check that the brokers at "
-                            f"{self._client.get('bootstrap_servers')} are up and all partitions have a leader") from None
+            behind = next((behind_at(self._positions, ends) for ends, other in self._waiters if other is reached), None)
+            raise Retriable(f"topic {self.topic!r} could not be read to its end within {deadline_s:g} s: " + (
+                f"the brokers at {self._client.get('bootstrap_servers')} do not answer, or a partition has no leader (last "
+                f"error: {self.last_error!r})" if behind is None or not self.connected else
+                f"{behind}. A transaction that is open there has to end, or the reader needs more time")) from None
+
+    async def _end(self, isolation: Isolation) -> asyncio.Future[None]:
+        """Ask where the topic ends now; the future is done when that has been read."""
+        while True:
+            await self._connected.wait()
+            fetcher = self._fetcher
+            if fetcher is None:
+                continue
+            try:
+                ends = await fetcher.end_offsets(isolation)
+                break
+            except (KafkaError, OSError, TimeoutError) as error:
+                # A leader has changed. The follower need not notice: a replica that leads no longer still answers its
+                # fetches (KIP-392), but not the question for the end.
+                self.last_error = error
+                if fetcher is self._fetcher:
+                    with contextlib.suppress(KafkaError, OSError):
+                        await fetcher.refresh()
+                await asyncio.sleep(_FIRST_BACKOFF_S)
+        _LOG.debug("Topic %s ends at %s (%s): reading up to there", self.topic, ends, isolation)
+        reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        reached.add_done_callback(lambda done: done.exception())  # also where those who waited have given up
+        self._waiters.append((ends, reached))
+        self._wake()
+        return reached
 
     async def send(self, key: bytes, value: bytes | None, deadline_s: float = 30.0) -> None:
         """Write one record and wait until all in-sync replicas have it; None deletes.
@@ -322,3 +345,13 @@ class CompactedLog:
             if not reached.done():
                 reached.set_exception(error)
         self._waiters = []
+
+
+def behind_at(positions: Mapping[int, int], ends: Mapping[int, int]) -> str:
+    """Which partitions are not read to their ends, in words. Pure."""
+    left = sorted(partition for partition, end in ends.items() if positions.get(partition, 0) < end)
+    if not left:
+        return "it has been read just now"
+    first = left[0]
+    more = f", and {len(left) - 1} more are behind" if len(left) > 1 else ""
+    return f"partition {first} is read up to {positions.get(first, 0)} of {ends[first]}{more}"

@@ -103,6 +103,10 @@ class OffsetStore:
         self._table = OffsetTable()
         self._log = CompactedLog(topic, client, self._sink, isolation=isolation, producer=producer)
 
+    def renew(self, arguments: Mapping[str, Any]) -> None:
+        """Log in with the credentials among ``arguments`` from the next connection on."""
+        self._log.renew(arguments)
+
     @property
     def topic(self) -> str:
         """The topic's name."""
@@ -130,13 +134,15 @@ class OffsetStore:
         """Stop; takes at most a few seconds."""
         await self._log.stop()
 
-    async def read_to_end(self, deadline_s: float = 30.0) -> None:
-        """Wait until what is in the topic now, but for open transactions, is visible here.
+    async def read_to_end(self, deadline_s: float = 30.0, *, open_transactions: bool = False) -> None:
+        """Wait until what is in the topic now is visible here; with ``open_transactions``, also what stands behind those.
+
+        See ``CompactedLog.read_to_end``.
 
         Raises:
             Retriable: not within ``deadline_s``.
         """
-        await self._log.read_to_end(deadline_s)
+        await self._log.read_to_end(deadline_s, open_transactions=open_transactions)
 
     def connectors(self) -> list[str]:
         """Connectors that have offsets."""

@@ -1,17 +1,27 @@
 """The job's ``kafka.*`` properties for each kind of client: Spark's Java consumer, and confluent-kafka (librdkafka)."""
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+
+from connectors import tls
 from connectors.errors import ConfigInvalid
+from worker.tls import lines
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from connectors.options import Config
 
 _PREFIX: Final = "kafka."
+_PEM: Final = "PEM"
+#: A private key, and what kind: "" for PKCS 8 without a password, ``ENCRYPTED``, ``RSA``, ``EC`` ...
+_KEY: Final = re.compile(r"-----BEGIN (?:(\w*) )?PRIVATE KEY-----.*?-----END [ \w]*PRIVATE KEY-----", re.DOTALL)
+_CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 #: Of the frame, not of a client.
 _OWN: Final = frozenset({"kafka.group.id"})
 #: Java properties that librdkafka has under the same name and with the same meaning.
@@ -32,8 +42,74 @@ def properties(config: Config) -> dict[str, str]:
 
 
 def spark_options(config: Config) -> dict[str, str]:
-    """Options of Spark's Kafka source and sink: with the prefix ``kafka.``."""
-    return {f"{_PREFIX}{name}": value for name, value in properties(config).items()}
+    """Options of Spark's Kafka source, with the prefix ``kafka.``. Reads stores if TLS is configured: blocks for a moment.
+
+    Raises:
+        ConfigInvalid: a store can't be read, or its key can't be opened.
+    """
+    return {f"{_PREFIX}{name}": value for name, value in _for_java(properties(config)).items()}
+
+
+def _for_java(given: Mapping[str, str]) -> dict[str, str]:
+    """What Java's client needs to read the stores as the worker and librdkafka do, which find out by looking what they are.
+
+    Java believes the type that it is told, takes a store for its own format without one, and refuses a store's password
+    beside PEM. It can't read most encrypted keys in PEM, nor any in OpenSSL's own forms: those go to it as they are inside.
+    """
+    result = dict(given)
+    if not given.get("security.protocol", "PLAINTEXT").upper().endswith("SSL"):
+        return result
+    location = given.get("ssl.truststore.location")
+    if given.get("ssl.truststore.certificates"):
+        # Of both, those that stand here count for all other clients.
+        result.pop("ssl.truststore.location", None)
+        _as_pem("ssl.truststore", result)
+    elif location and _is_pem("ssl.truststore", location):
+        _as_pem("ssl.truststore", result)
+    elif location and result.get("ssl.truststore.type", "").upper() == _PEM:
+        result["ssl.truststore.type"] = "PKCS12"
+    location = given.get("ssl.keystore.location")
+    password = given.get("ssl.key.password") or given.get("ssl.keystore.password")
+    if given.get("ssl.keystore.certificate.chain") and given.get("ssl.keystore.key"):
+        result.pop("ssl.keystore.location", None)
+        pem = f"{lines(given['ssl.keystore.key'])}\n{lines(given['ssl.keystore.certificate.chain'])}"
+        result |= _key_for_java("ssl.keystore.key", pem, password)
+        _as_pem("ssl.keystore", result)
+    elif location and _is_pem("ssl.keystore", location):
+        found = _key_for_java(f"ssl.keystore.location={location}", Path(location).read_text("ascii", "replace"), password)
+        if found:
+            del result["ssl.keystore.location"]
+        result |= found
+        _as_pem("ssl.keystore", result)
+    elif location and result.get("ssl.keystore.type", "").upper() == _PEM:
+        result["ssl.keystore.type"] = "PKCS12"
+    return result
+
+
+def _as_pem(store: str, properties: dict[str, str]) -> None:
+    """Make a store one of PEM, whose key, if there is one, has no password (any more)."""
+    properties[f"{store}.type"] = _PEM
+    properties.pop(f"{store}.password", None)
+    if store == "ssl.keystore":
+        properties.pop("ssl.key.password", None)
+
+
+def _key_for_java(where: str, pem: str, password: str | None) -> dict[str, str]:
+    """The properties that replace a store whose key Java can't read; none for one that it can.
+
+    Raises:
+        ConfigInvalid: the key can't be opened.
+    """
+    key = _KEY.search(pem)
+    if key is None or not key[1]:
+        return {}
+    try:
+        opened = serialization.load_pem_private_key(key[0].encode(), password.encode() if password else None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise ConfigInvalid(f"kafka.{where}: the private key can't be opened: {error}; check kafka.ssl.key.password") from error
+    return {"ssl.keystore.key": opened.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8,
+                                                     serialization.NoEncryption()).decode(),
+            "ssl.keystore.certificate.chain": "\n".join(_CERTIFICATE.findall(pem))}
 
 
 def confluent(config: Config, **more: Any) -> dict[str, Any]:
@@ -82,35 +158,44 @@ def _ssl(given: Mapping[str, str]) -> dict[str, Any]:
     if "ssl.cipher.suites" in given:
         result["ssl.cipher.suites"] = given["ssl.cipher.suites"].replace(",", ":")
     if given.get("ssl.truststore.certificates"):
-        result["ssl.ca.pem"] = given["ssl.truststore.certificates"]
+        result["ssl.ca.pem"] = lines(given["ssl.truststore.certificates"])
     elif location := given.get("ssl.truststore.location"):
-        _demand_pem("ssl.truststore", location, given)
-        result["ssl.ca.location"] = location
-    if given.get("ssl.keystore.certificate.chain"):
-        result |= {"ssl.certificate.pem": given["ssl.keystore.certificate.chain"],
-                   "ssl.key.pem": given.get("ssl.keystore.key", "")}
-    elif location := given.get("ssl.keystore.location"):
-        if given.get("ssl.keystore.type", "").upper() == "PKCS12":
-            result |= {"ssl.keystore.location": location, "ssl.keystore.password": given.get("ssl.keystore.password", "")}
+        if _is_pem("ssl.truststore", location):
+            result["ssl.ca.location"] = location
         else:
-            _demand_pem("ssl.keystore", location, given)
+            result["ssl.ca.pem"] = _opened("ssl.truststore", location, given, tls.certificates)
+    if given.get("ssl.keystore.certificate.chain"):
+        result |= {"ssl.certificate.pem": lines(given["ssl.keystore.certificate.chain"]),
+                   "ssl.key.pem": lines(given.get("ssl.keystore.key", ""))}
+    elif location := given.get("ssl.keystore.location"):
+        if _is_pem("ssl.keystore", location):
             result |= {"ssl.certificate.location": location, "ssl.key.location": location}
+            if given.get("ssl.keystore.password") and not given.get("ssl.key.password"):
+                result["ssl.key.password"] = given["ssl.keystore.password"]
+        else:
+            # Opened here too: this says better than librdkafka what is wrong.
+            _opened("ssl.keystore", location, given, tls.identity)
+            result |= {"ssl.keystore.location": location, "ssl.keystore.password": given.get("ssl.keystore.password", "")}
     return result
 
 
-def _demand_pem(store: str, location: str, given: Mapping[str, str]) -> None:
+def _opened(store: str, location: str, given: Mapping[str, str], opening: Callable[[str, str | None], Any]) -> Any:
     try:
-        pem = b"-----BEGIN" in Path(location).read_bytes()
+        return opening(location, given.get(f"{store}.password"))
+    except ConfigInvalid as error:
+        raise ConfigInvalid(f"kafka.{store}.location: {error}") from error
+
+
+def _is_pem(store: str, location: str) -> bool:
+    """Whether a store is PEM; what is not must be PKCS12.
+
+    Raises:
+        ConfigInvalid: the file can't be read.
+    """
+    try:
+        return b"-----BEGIN" in Path(location).read_bytes()
     except OSError as error:
         raise ConfigInvalid(f"Invalid value {location} for configuration kafka.{store}.location: {error}") from error
-    if not pem:
-        raise ConfigInvalid(
-            f"Invalid value {location} for configuration kafka.{store}.location: it is not a PEM file "
-            f"(ssl type {given.get(f'{store}.type', 'JKS')}), and a part of the job's Kafka clients is not Java. Convert it "
-            f"(keytool "
-            f"-importkeystore -srckeystore {location} -destkeystore store.p12 -deststoretype PKCS12; openssl pkcs12 -in "
-            f"store.p12 "
-            f"-out store.pem) and set kafka.{store}.type=PEM")
 
 
 def warnings(config: Config) -> list[str]:

@@ -32,6 +32,9 @@ _CRASHES: Final = 5
 _CRASH_WINDOW_S: Final = 600.0
 #: What a job may take beyond its own limit until it is killed, seconds.
 _GRACE_S: Final = 10.0
+#: What Redpanda Console adds to each configuration without topics that it takes for a sink's; a job names its topics by
+#: options of its own.
+_NO_TOPICS: Final = ("topics.regex", "__TOPICS_REGEX_PLACEHOLDER")
 #: Partitions whose positions are kept for answers.
 _MOST_PARTITIONS: Final = 2000
 
@@ -168,7 +171,7 @@ class SparkJob(JobConnector):
         own = {} if config.get("kafka.bootstrap.servers", "").strip() else {
             f"kafka.{name}": value for name, value in kafka.items() if value}
         return {**own, **{name: value for name, value in config.items()
-                          if name != "kafka.bootstrap.servers" or value.strip()}}
+                          if (name != "kafka.bootstrap.servers" or value.strip()) and (name, value) != _NO_TOPICS}}
 
     @classmethod
     def definition(cls, config: Mapping[str, str]) -> ConfigDef:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 import time
 import traceback
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from connectors.errors import Fatal, Retriable
@@ -14,6 +15,8 @@ from connectors.errors import Fatal, Retriable
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
+
+    from confluent_kafka import KafkaException
 
     from connectors.options import Config
     from spark_jobs.contract import JobContext
@@ -24,6 +27,8 @@ _FLUSH_S: Final = 60.0
 _PENDING: Final = 1000
 #: Parts of errors that are put in headers, in characters.
 _MESSAGE: Final = 2000
+#: The client's own limit, at its most: what came from a topic is to fit into another, and the broker knows what does.
+_LARGEST: Final = 1_000_000_000
 _TRACE: Final = 8000
 
 
@@ -46,6 +51,10 @@ class _Resident:
             quiet.setLevel(logging.ERROR)
             self.producers[key] = Producer(config, logger=quiet)
         return self.producers[key]
+
+    def drop(self, config: dict[str, Any]) -> None:
+        """Give a producer up: after some errors it would refuse every further record."""
+        self.producers.pop(repr(sorted(config.items())), None)
 
 
 _RESIDENT: Final = _Resident()
@@ -92,7 +101,8 @@ class DeadLetters:
         from spark_jobs import clients
 
         return cls(job, tolerant=config["errors.tolerance"] == "all", topic=config["errors.deadletterqueue.topic.name"] or "",
-                   client=clients.confluent(config, enable_idempotence=True, linger_ms=5),
+                   client=clients.confluent(config, enable_idempotence=True, linger_ms=5,
+                                            message_max_bytes=_LARGEST),
                    headers=config["errors.deadletterqueue.context.headers.enable"], counter=counter)
 
     def report(self, topic: str, partition: int, offset: int, key: bytes | None, value: bytes | None,
@@ -129,38 +139,58 @@ class DeadLetters:
         """Wait until all dead letters are delivered; raises as ``report``."""
         if not self.topic:
             return
-        left = _RESIDENT.producer(self._client).flush(_FLUSH_S)
+        from confluent_kafka import KafkaException
+
+        try:
+            left = _RESIDENT.producer(self._client).flush(_FLUSH_S)
+        except KafkaException as error:
+            raise self._broken(error) from error
         self._pending = 0
         if self._failures:
             text = self._failures[0]
             self._failures.clear()
-            raise Fatal(f"the dead letter topic {self.topic} does not take a bad record: {text}")
+            raise Fatal(f"the dead letter topic {self.topic} does not take the bad record at {text}. Mend the topic "
+                        "(max.message.bytes, the job's right to write), or leave errors.deadletterqueue.topic.name empty: bad "
+                        "records are only counted and logged then")
         if left:
             raise Retriable(f"{left} bad records could not be written to the dead letter topic {self.topic} within "
                             f"{_FLUSH_S:.0f} s")
 
     def _produce(self, topic: str, partition: int, offset: int, key: bytes | None, value: bytes | None,
                  error: BaseException | str, headers: Sequence[tuple[str, bytes | None]] | None, stage: str) -> None:
+        from confluent_kafka import KafkaException
+
         all_headers = [*(headers or ()), *self.story(topic, partition, offset, error, stage)]
         producer = _RESIDENT.producer(self._client)
         deadline = time.monotonic() + _FLUSH_S
-        while True:
-            try:
-                producer.produce(self.topic, key=key, value=value, headers=all_headers, on_delivery=self._delivered)
-                break
-            except BufferError:
-                producer.poll(0.1)
-                if time.monotonic() > deadline:
-                    raise Retriable(f"the dead letter topic {self.topic} takes no records") from None
-        producer.poll(0)
+        delivered = partial(self._delivered, f"{topic}-{partition} offset {offset}")
+        try:
+            while True:
+                try:
+                    producer.produce(self.topic, key=key, value=value, headers=all_headers, on_delivery=delivered)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+                    if time.monotonic() > deadline:
+                        raise Retriable(f"the dead letter topic {self.topic} takes no records") from None
+            producer.poll(0)
+        except KafkaException as trouble:
+            raise self._broken(trouble) from trouble
         self._pending += 1
         if not self._together or self._pending >= _PENDING:
             self.flush()
 
-    def _delivered(self, error: Any, message: Any) -> None:
+    def _delivered(self, where: str, error: Any, message: Any) -> None:
         del message
         if error is not None:
-            self._failures.append(error.str())
+            self._failures.append(f"{where}: {error.str()}")
+
+    def _broken(self, error: KafkaException) -> Retriable:
+        """The producer can't be used any more: the batch is done again, by another one."""
+        _RESIDENT.drop(self._client)
+        self._pending = 0
+        self._failures.clear()
+        return Retriable(f"bad records could not be written to the dead letter topic {self.topic}: {error.args[0].str()}")
 
     def story(self, topic: str, partition: int, offset: int, error: BaseException | str,
               stage: str) -> list[tuple[str, bytes | None]]:

@@ -32,7 +32,7 @@ class Events:
 
     Args:
         stream: where they go; None: nowhere.
-        scrub: takes secrets out of a line.
+        scrub: takes secrets out of a text.
         on_event: told each event, after it was written.
         on_broken: called once when nobody reads the stream any more.
     """
@@ -49,7 +49,8 @@ class Events:
     def emit(self, event: str, **fields: Any) -> None:
         """Write one event."""
         data = {"event": event, "job": self._job, "time": now_text(), **fields}
-        text = self._scrub(json.dumps(data, default=str, separators=(",", ":")))
+        # Before the quotes and braces of JSON stand around them: what a secret is taken for must not end in those.
+        text = json.dumps(_scrubbed(json.loads(json.dumps(data, default=str)), self._scrub), separators=(",", ":"))
         with self._lock:
             if self._stream is not None:
                 try:
@@ -61,6 +62,18 @@ class Events:
                         self.on_broken()
         if self._on_event is not None:
             self._on_event(json.loads(text))
+
+
+def _scrubbed(value: Any, scrub: Callable[[str], str]) -> Any:
+    """A value of JSON with its texts scrubbed."""
+    match value:
+        case str():
+            return scrub(value)
+        case list():
+            return [_scrubbed(each, scrub) for each in value]
+        case dict():
+            return {scrub(name): _scrubbed(each, scrub) for name, each in value.items()}
+    return value
 
 
 class Human:

@@ -77,7 +77,9 @@ def _add_verify(commands: Any) -> None:
                     "place, and compares counts, checksums and rows. Exit code: 0 equal, 1 different, 2 it could not be done.")
     verify.add_argument("--connector-config", metavar="FILE", help="the connector's configuration (.properties or .json)")
     verify.add_argument("--connector", metavar="NAME", help="the connector's name, with --rest")
-    verify.add_argument("--rest", metavar="URL", help="a worker's REST address, to ask for configuration and position")
+    verify.add_argument("--rest", metavar="URL", help="a worker's REST address, to ask for configuration and position. The "
+                        "environment's MILLRACE_REST_USER and MILLRACE_REST_PASSWORD (or MILLRACE_REST_TOKEN) are sent; "
+                        "MILLRACE_REST_CA_FILE names the authorities of https, MILLRACE_REST_CERT_FILE an own certificate")
     verify.add_argument("--worker", metavar="FILE", help="the worker's properties: Kafka, converters, config providers")
     verify.add_argument("--bootstrap-servers", metavar="HOST:PORT", help="Kafka, where --worker doesn't say it")
     verify.add_argument("--tables", metavar="REGEX", default="", help="only these of the captured tables (database.table)")
@@ -91,9 +93,28 @@ def _add_verify(commands: Any) -> None:
     verify.set_defaults(run=run)
 
 
+def _add_migrate_check(commands: Any) -> None:
+    def run(options: argparse.Namespace) -> int:
+        from worker.migration import run as check
+
+        return check(options)
+
+    command = commands.add_parser(
+        "migrate-check", help="tell which connectors of a Kafka Connect cluster can run here",
+        description="Reads a cluster's config and offsets topics, validates every connector as this worker would, and changes "
+                    "nothing. The Java cluster may be running. Exit code: 0 all can run, 1 some can't, "
+                    "2 it could not be found out.")
+    command.add_argument("properties", type=Path, metavar="WORKER.properties", help="the worker properties of that cluster")
+    command.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS",
+                         help="for reading a topic, and for each connector's check of its source (default 60)")
+    command.add_argument("--json", action="store_true", help="print the result as JSON")
+    command.set_defaults(run=run)
+
+
 def parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
     from compose.local.commands import add_commands
+    from worker.rest.commands import add_commands as add_rest_commands
 
     top = argparse.ArgumentParser(
         prog="millrace", description="Change data capture: a Kafka Connect-compatible cluster of Python workers.")
@@ -102,11 +123,10 @@ def parser() -> argparse.ArgumentParser:
 
     demo = commands.add_parser(
         "demo", help="run the main job on the local stack and show the result",
-        description="Starts Kafka, an emulation of Scylla, a schema registry, PostgreSQL and two workers on this machine; "
-                    "creates "
-                    "a source connector and Spark jobs through REST; runs a shop with a schema change and a killed worker in "
-                    "its "
-                    "middle; compares every copy with the source, row by row. Leaves everything running.")
+        description="Starts Kafka, a schema registry, MariaDB, Cassandra, an emulation of Scylla, PostgreSQL and two workers "
+                    "on this machine; creates source connectors and Spark jobs through REST; runs a shop with a schema change "
+                    "and a killed worker in its middle; compares every copy with the sources, row by row. Leaves everything "
+                    "running.")
     demo.add_argument("--writes", type=int, default=600, metavar="N", help="writes to the shop (default 600)")
     demo.add_argument("--once", action="store_true", help="take everything down at the end")
     demo.set_defaults(run=_demo)
@@ -121,15 +141,17 @@ def parser() -> argparse.ArgumentParser:
     worker.set_defaults(run=_worker)
 
     add_commands(commands)
+    add_rest_commands(commands)
     _add_verify(commands)
+    _add_migrate_check(commands)
 
     # Its own parser comes with its code, see main.
     commands.add_parser("job", help="run, check, watch and stop Spark jobs", add_help=False).add_argument(
         "arguments", nargs=argparse.REMAINDER)
 
-    plugins = commands.add_parser("plugins", help="list the plugins found, and those that failed to load")
-    plugins.add_argument("--plugin-path", default="", metavar="DIRS", help="folders to search beside the installed packages")
-    plugins.add_argument("--kind", choices=["source", "converter", "header_converter", "transformation", "predicate"],
+    plugins = commands.add_parser("plugins", help="list the plugins found, and those that can't be used")
+    plugins.add_argument("--plugin-path", default="", metavar="DIRS", help="folders with plugins in environments of their own")
+    plugins.add_argument("--kind", choices=["source", "sink", "converter", "header_converter", "transformation", "predicate"],
                          help="only this kind")
     plugins.set_defaults(run=_plugins)
 

@@ -5,7 +5,6 @@ alias tables of the parts they belong to, and collects a warning for every prope
 """
 from __future__ import annotations
 
-import contextlib
 import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -25,7 +24,10 @@ from connectors.options import (
 from worker import kafka_clients
 from worker.converters.base import find_converter
 from worker.host.options import WORKER_KEYS
-from worker.rest.settings import REST_KEYS
+from worker.host.tracing import installed as tracing_installed
+from worker.plugins.environments import scan
+from worker.rest.settings import REST_KEYS, RestSettings
+from worker.secrets.rotation import OPTIONS as PROVIDER_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,6 +45,10 @@ _OFFSETS: Final = "Offsets and exactly once"
 _HOSTS: Final = "Task hosts"
 _LOGS: Final = "Logs and metrics"
 _SECURITY: Final = "Security of Kafka clients"
+
+def _hosts(name: str, value: int | None) -> str | None:
+    return None if value is None or value > 0 else invalid(name, value, "Value must be at least 1")
+
 
 #: Prefixes under which properties are passed on to the part they name.
 PASS_THROUGH: Final = (
@@ -62,7 +68,6 @@ IGNORED: Final[Mapping[str, str]] = {
     "worker.unsync.backoff.ms": "a worker that lags reads on while its tasks run",
     "plugin.discovery": "plugins are Python entry points and are always found by them",
     "task.shutdown.graceful.timeout": "the property is task.shutdown.graceful.timeout.ms",
-    "rest.extension.classes": "JVM extensions can't run here",
     "internal.key.converter": "internal records are always schemaless JSON",
     "internal.value.converter": "internal records are always schemaless JSON",
     "internal.key.converter.schemas.enable": "internal records are always schemaless JSON",
@@ -103,7 +108,7 @@ def _topic(which: str, partitions: int | None, what: str) -> list[ConfigKey]:
     keys = [
         ConfigKey(name=f"{which}.storage.topic", type=_S, validator=non_empty, importance=_HIGH, group=_TOPICS,
                   doc=f"The compacted topic that holds {what}. It is created if it does not exist; workers of one cluster "
-                      "share it.", example=f"connect-{which}s"),
+                      "share it.", example="connect-status" if which == "status" else f"connect-{which}s"),
         ConfigKey(name=f"{which}.storage.replication.factor", type=ConfigType.SHORT, default=3, validator=_replication,
                   importance=_LOW, group=_TOPICS,
                   doc="Replication factor used when that topic is created; -1 takes the broker's default."),
@@ -124,6 +129,10 @@ WORKER_CONFIG: Final = ConfigDef([
                   "group that is in use.", example="connect-cluster"),
     ConfigKey(name="client.id", type=_S, default="", importance=_LOW, group=_CLUSTER,
               doc="Name that this worker's Kafka clients show to the brokers."),
+    ConfigKey(name="group.takeover.wait.ms", type=_I, default=60_000, unit="ms", validator=at_least(0), importance=_LOW,
+              group=_CLUSTER,
+              doc="How long a worker that starts waits while members of another program hold its group: those of a "
+                  "killed Kafka Connect worker stay in it until their session ends. Then it gives up."),
     ConfigKey(name="session.timeout.ms", type=_I, default=6000, unit="ms", validator=at_least(1000), importance=_HIGH,
               group=_CLUSTER,
               doc="A worker that Kafka has not heard of for this long is lost: its tasks run elsewhere. A worker that has "
@@ -184,12 +193,30 @@ WORKER_CONFIG: Final = ConfigDef([
     ConfigKey(name="header.converter", type=_CLASS, default="org.apache.kafka.connect.storage.SimpleHeaderConverter",
               importance=_LOW, group=_CONVERT, doc="Converter of header values."),
     ConfigKey(name="plugin.path", type=_LIST, default=[], importance=_LOW, group=_CONVERT,
-              doc="Folders with further Python plugins (packages with entry points); folders that only hold jars do no harm."),
+              doc="Folders with plugins in environments of their own (docs/plugins.md): each folder with installed packages in "
+                  "it, virtual environment, wheel or zip file. Folders that only hold jars do no harm.",
+              example="/opt/millrace/plugins"),
+    ConfigKey(name="plugin.scan.interval.ms", type=_L, default=10000, unit="ms", validator=at_least(0), importance=_LOW,
+              group=_CONVERT,
+              doc="How often the folders of plugin.path are looked at for new, changed and removed plugins; 0: only at the "
+                  "start and by PUT /admin/plugins/refresh."),
+    ConfigKey(name="plugin.environment.hosts.max", type=_I, default=None, unit="processes", validator=_hosts, importance=_LOW,
+              group=_CONVERT,
+              doc="How many task hosts there may be for plugins in environments of their own, beside the main ones; by default "
+                  "twice as many as those, at least 4."),
+    ConfigKey(name="plugin.environment.host.idle.ms", type=_L, default=60000, unit="ms", validator=at_least(100),
+              importance=_LOW, group=_CONVERT, doc="After so long without use such a task host ends."),
     ConfigKey(name="config.providers", type=_LIST, default=[], importance=_LOW, group=_CONVERT,
               doc="Names of config providers; config.providers.NAME.class and config.providers.NAME.param.* set them up.",
               example="file"),
-    ConfigKey(name="connector.client.config.override.policy", type=_S, default="All", importance=_LOW, group=_CONVERT,
-              doc="Which client properties a connector may override: All, Principal or None; Java class names are accepted."),
+    *PROVIDER_OPTIONS.keys.values(),
+    ConfigKey(name=kafka_clients.POLICY, type=_S, default="All", importance=_LOW, group=_CONVERT,
+              doc="Which client properties a connector may override: All, None, Allowlist (those named by "
+                  f"{kafka_clients.ALLOWLIST}) or Principal (security.protocol, sasl.mechanism and sasl.jaas.config; "
+                  "deprecated in Kafka Connect); Java class names are accepted."),
+    ConfigKey(name=kafka_clients.ALLOWLIST, type=_LIST, default=[], importance=_LOW, group=_CONVERT,
+              doc="With the policy Allowlist: names of client properties that connectors may override, without "
+                  "producer.override. and the like before them.", example="sasl.jaas.config,sasl.mechanism,security.protocol"),
     ConfigKey(name="topic.creation.enable", type=_B, default=True, importance=_LOW, group=_CONVERT,
               doc="Whether connectors with topic.creation.* properties may create their topics."),
     # Offsets and exactly once
@@ -232,14 +259,23 @@ WORKER_CONFIG: Final = ConfigDef([
     ConfigKey(name="log.level", type=_S, default="INFO", importance=_LOW, group=_LOGS,
               validator=one_of("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL", "OFF", ignore_case=True),
               doc="Level of the root logger at start; PUT /admin/loggers changes levels at run time."),
-    ConfigKey(name="metrics.families", type=_LIST, default=["A"], importance=_LOW, group=_LOGS,
-              doc="Name families of the Prometheus exposition; A is what most Kafka Connect dashboards use."),
+    ConfigKey(name="metrics.families", type=_LIST, default=["A", "D"], importance=_LOW, group=_LOGS,
+              doc="Name families of the Prometheus exposition: A (Strimzi's dashboards), B (Confluent's and Aiven's), C "
+                  "(Strimzi's metrics reporter), D (Debezium's). docs/metrics.md says which dashboard needs which.",
+              example="A,B,D"),
+    ConfigKey(name="metrics.jvm.names", type=_B, default=True, importance=_LOW, group=_LOGS,
+              doc="Whether memory, threads and garbage collection of the worker's Python processes are also shown under the "
+                  "names that dashboards ask a JVM for (jvm_memory_used_bytes ...)."),
+    ConfigKey(name="metrics.clients.max", type=_I, default=100, validator=at_least(1), importance=_LOW, group=_LOGS,
+              doc="Kafka clients of a kind (producer, consumer, admin) with series of their own; further ones share the "
+                  "series other. Each source task has a producer."),
     ConfigKey(name="metrics.recording.level", type=_S, default="INFO", validator=one_of("INFO", "DEBUG", "TRACE"),
               importance=_LOW, group=_LOGS, doc="Accepted for Kafka Connect's property files; everything is recorded."),
     # Security
     ConfigKey(name="security.protocol", type=_S, default="PLAINTEXT", group=_SECURITY,
               validator=one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL", ignore_case=True),
-              doc="How to talk to brokers. The sasl.* and ssl.* properties of the Java clients set it up; stores are PEM."),
+              doc="How to talk to brokers. The sasl.* and ssl.* properties of the Java clients set it up; stores are PEM or "
+                  "PKCS12."),
 ])
 
 
@@ -264,6 +300,10 @@ def parse_worker(properties: Mapping[str, str]) -> tuple[Config, list[str]]:
     problems = [message for value in WORKER_CONFIG.values(properties).values() for message in value.errors]
     if not problems:
         problems = _cross_checks(WORKER_CONFIG.parse(properties))
+        try:
+            RestSettings.from_properties(properties)
+        except ConfigInvalid as error:
+            problems.append(str(error))
     if problems:
         raise ConfigInvalid("\n".join(problems))
     warnings = [f"The property {name} is ignored: {IGNORED[name]}." for name in properties if name in IGNORED]
@@ -282,11 +322,13 @@ def _cross_checks(config: Config) -> list[str]:
         if config[which] in topics:
             problems.append(invalid(which, config[which], f"It is also {topics[config[which]]}; each needs a topic of its own"))
         topics[config[which]] = which
-    if config["connector.client.config.override.policy"].strip() not in kafka_clients.POLICIES:
-        problems.append(invalid(
-            "connector.client.config.override.policy", config["connector.client.config.override.policy"],
-            "must be one of All, None, Principal (or the name of Kafka Connect's class); a policy class of your own can't run "
-            "here"))
+    if config[kafka_clients.POLICY].strip() not in kafka_clients.POLICIES:
+        problems.append(kafka_clients.unknown_policy(config[kafka_clients.POLICY]))
+    if config["otel.traces.endpoint"] and not tracing_installed():
+        problems.append(invalid("otel.traces.endpoint", config["otel.traces.endpoint"],
+                                "It needs OpenTelemetry's packages: pip install 'millrace[tracing]'"))
+    problems.extend(invalid("metrics.families", name, "Name families are A, B, C and D")
+                    for name in config["metrics.families"] if name not in {"A", "B", "C", "D"})
     problems.extend(invalid("node.labels", label, "A label must be name=value")
                     for label in config["node.labels"] if "=" not in label)
     problems.extend(_converter_problems(config))
@@ -301,13 +343,12 @@ def _converter_problems(config: Config) -> list[str]:
         except ConfigInvalid as error:
             problems[name] = str(error)
     if problems and config["plugin.path"]:
-        # Loading all plugins takes a moment: only done where a converter may be among them.
-        from worker.plugins import PluginRegistry
-
-        registry = PluginRegistry(config["plugin.path"])
+        # Which names a converter in an environment has, only its code says: tasks tell if it is none of those.
+        offered = {group for environment in scan(config["plugin.path"], {}).environments.values()
+                   for group, _, _ in environment.entries}
         for name in list(problems):
-            with contextlib.suppress(ConfigInvalid):
-                (registry.header_converter if name == "header.converter" else registry.converter)(config[name])
+            if ("millrace.header_converters" if name == "header.converter" else "millrace.converters") in offered or any(
+                    ":" in item and "/" not in item for item in config["plugin.path"]):
                 del problems[name]
     return list(problems.values())
 

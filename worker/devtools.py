@@ -1,6 +1,7 @@
 """Commands for people who work on Millrace or run its checks: tests, lint, benchmarks, reference pages, plugin lists."""
 from __future__ import annotations
 
+import asyncio
 import importlib
 import os
 import subprocess
@@ -8,14 +9,24 @@ import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from connectors.errors import ConfigInvalid, MillraceError
+
+if TYPE_CHECKING:
+    from worker.plugins.environments import Scan
+    from worker.plugins.model import PluginInfo
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("worker", "connectors", "offsets", "spark_jobs", "compose", "tests")
 #: What is run in one session, in order: folders of ``tests``. What a group names, folders of another leave out. The first is
 #: the longest; what must not be disturbed comes last in it, when the others have ended.
-SUITES = (("integration", "chaos"), ("unit", "conformance", "integration/cassandra", "integration/mysql", "integration/scylla"))
+SUITES = (
+    ("integration", "chaos"),
+    ("unit", "conformance", *(f"integration/{name}" for name in (
+        "cassandra", "connectors", "control", "converters", "host", "metrics", "mysql", "offsets", "plugins", "scylla",
+        "secrets", "security"))),
+)
 
 
 def _checkout(what: str) -> Path:
@@ -109,24 +120,49 @@ def write_docs(*, check: bool) -> int:
 
 
 def print_plugins(plugin_path: str, kind: str | None) -> int:
-    """Print the plugins found; exit code 1 if one of them failed to load."""
-    from worker.plugins import PluginRegistry
+    """Print the plugins found, with the environment of each; exit code 1 if one of them can't be used."""
+    from worker.plugins.model import listing
+
+    plugins, found, failures = _all_plugins(plugin_path)
+    rows = [(row["type"], row["class"], row["version"], "main" if key == "" else found.environments[key].name)
+            for key in ("", *found.environments)
+            for row in listing([plugin for plugin in plugins if plugin.environment == key], connectors_only=False)
+            if kind is None or row["type"] == kind]
+    for row in sorted(rows):
+        print(f"{row[0]:16} {row[1]:72} {row[2]:10} {row[3]}".rstrip())
+    for name, error in failures.items():
+        print(f"failed to load {name}: {error}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+def _all_plugins(plugin_path: str) -> tuple[list[PluginInfo], Scan, dict[str, str]]:
+    """All plugins, Millrace's own first, the environments they are in, and what can't be used."""
+    from worker.plugins.describe import describe_all
+    from worker.plugins.environments import scan
+    from worker.plugins.isolation import own_distributions
+    from worker.plugins.registry import PluginRegistry
 
     registry = PluginRegistry(plugin_path)
-    rows = [(str(row["type"]), str(row["class"]), str(row.get("version") or ""))
-            for row in registry.describe(connectors_only=False) if kind is None or row["type"] == kind]
-    for row in sorted(rows):
-        print(f"{row[0]:16} {row[1]:72} {row[2]}".rstrip())
-    for name, error in registry.failures.items():
-        print(f"failed to load {name}: {error}", file=sys.stderr)
-    return 1 if registry.failures else 0
+    found = scan([item.strip() for item in plugin_path.split(",") if item.strip()], own_distributions())
+    described = asyncio.run(describe_all(found.environments.values()))
+    failures = {**registry.failures, **found.failures}
+    for key, description in described.items():
+        failures |= {f"{found.environments[key].name}: {value}": why for value, why in description.failures.items()}
+    return [*registry.infos(), *(plugin for each in described.values() for plugin in each.plugins)], found, failures
 
 
 def print_connector_options(name: str) -> int:
-    """Print a connector's own options and what each does."""
-    from worker.plugins import PluginRegistry
+    """Print a connector's own options and what each does; of several versions the latest."""
+    from worker.plugins.catalog import Catalog
+    from worker.plugins.isolation import activate
+    from worker.plugins.registry import PluginRegistry
 
-    definition = PluginRegistry(os.environ.get("MILLRACE_PLUGIN_PATH", "")).connector(name).config_def
+    plugin_path = os.environ.get("MILLRACE_PLUGIN_PATH", "")
+    plugins, found, _ = _all_plugins(plugin_path)
+    chosen = Catalog(plugins).connector({"connector.class": name})
+    folders = [found.environments[chosen.environment].path] if chosen is not None and chosen.environment else []
+    activate(folders)
+    definition = PluginRegistry(plugin_path, folders).connector(name).config_def
     for key in definition.keys.values():
         default = "required" if key.required else f"default {key.default}"
         print(f"{key.name}  ({key.type.lower()}{', ' + key.unit if key.unit else ''}; {default})\n    {key.doc}\n")

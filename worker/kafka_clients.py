@@ -7,15 +7,16 @@ serializers ...) is mapped to nothing.
 from __future__ import annotations
 
 import logging
-import os
 import re
-import ssl
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import ConfigInvalid
+from offsets import fetch
+from worker import tls
+from worker.oauth import OPTIONS as OAUTH_OPTIONS
+from worker.oauth import token_provider
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -78,7 +79,6 @@ def _protocol(name: str, text: str) -> str:
 _ANY: Final = frozenset({"producer", "consumer", "admin"})
 _P: Final = frozenset({"producer"})
 _C: Final = frozenset({"consumer"})
-_PC: Final = frozenset({"producer", "consumer"})
 
 #: Java property -> (kinds of clients, aiokafka argument, parser).
 TABLE: Final[Mapping[str, tuple[frozenset[str], str, Callable[[str, str], Any]]]] = {
@@ -118,12 +118,7 @@ TABLE: Final[Mapping[str, tuple[frozenset[str], str, Callable[[str, str], Any]]]
 }
 
 #: Properties that are read together to make an SSL context or credentials.
-_COMPUTED: Final = frozenset({
-    "sasl.jaas.config", "ssl.truststore.location", "ssl.truststore.type", "ssl.truststore.certificates",
-    "ssl.truststore.password", "ssl.keystore.location", "ssl.keystore.type", "ssl.keystore.certificate.chain",
-    "ssl.keystore.key", "ssl.keystore.password", "ssl.key.password", "ssl.endpoint.identification.algorithm",
-    "ssl.cipher.suites",
-})
+_COMPUTED: Final = frozenset({"sasl.jaas.config"}) | tls.PROPERTIES | OAUTH_OPTIONS
 
 #: Known properties of the Java clients without a counterpart: their effect does not exist here or is the runtime's own matter
 #: (deliveries are retried for ever, one request in flight per partition keeps the order, rows and bytes bound the buffer).
@@ -140,14 +135,21 @@ MEANINGLESS: Final = frozenset({
     "sasl.kerberos.ticket.renew.window.factor", "sasl.login.refresh.buffer.seconds",
     "sasl.login.refresh.min.period.seconds", "sasl.login.refresh.window.factor", "sasl.login.refresh.window.jitter",
     "security.providers", "send.buffer.bytes", "share.acknowledgement.mode", "socket.connection.setup.timeout.max.ms",
-    "socket.connection.setup.timeout.ms", "ssl.enabled.protocols", "ssl.keymanager.algorithm", "ssl.protocol",
-    "ssl.provider", "ssl.secure.random.implementation", "ssl.trustmanager.algorithm",
+    "socket.connection.setup.timeout.ms", "ssl.keymanager.algorithm", "ssl.provider", "ssl.secure.random.implementation",
+    "ssl.trustmanager.algorithm",
     "throw.on.fetch.stable.offset.unsupported",
     "transaction.two.phase.commit.enable", "value.deserializer", "value.serializer",
 })
 
+CREDENTIALS: Final = fetch.CREDENTIALS
+renew = fetch.renew
+_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
+
 #: Prefixes that belong to security: they travel together when one set of clients inherits from another.
 SECURITY_PREFIXES: Final = ("security.", "sasl.", "ssl.")
+
+#: Security settings of a worker that are for its REST listeners, and mean nothing to a client.
+_SERVER_ONLY: Final = frozenset({"ssl.client.auth"})
 
 _JAAS_OPTION: Final = re.compile(r"""([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;]+))""")
 
@@ -168,10 +170,10 @@ class ClientArguments:
 def client_arguments(properties: Mapping[str, str], kind: str) -> ClientArguments:
     """Map Java client ``properties`` for a client of ``kind`` (``producer``, ``consumer``, ``admin``).
 
-    Reads PEM files if TLS is configured, so it blocks for as long as a small file takes.
+    Reads stores if TLS is configured, so it blocks for as long as a small file takes.
 
     Raises:
-        ConfigInvalid: a value is not of its type, a key store is not PEM, or credentials can't be read.
+        ConfigInvalid: a value is not of its type, a store can't be used, or credentials can't be read.
     """
     arguments: dict[str, Any] = {}
     warnings: list[str] = []
@@ -195,7 +197,7 @@ def client_arguments(properties: Mapping[str, str], kind: str) -> ClientArgument
     if protocol.startswith("SASL"):
         arguments.update(_sasl(properties, arguments.get("sasl_mechanism", "GSSAPI")))
     if protocol.endswith("SSL"):
-        arguments["ssl_context"] = ssl_context(properties)
+        arguments["ssl_context"] = tls.client_context(properties)
     return ClientArguments(arguments, warnings)
 
 
@@ -227,72 +229,27 @@ def parse_jaas(text: str) -> tuple[str, dict[str, str]]:
 
 def _sasl(properties: Mapping[str, str], mechanism: str) -> dict[str, Any]:
     mechanism = mechanism.upper()
-    if mechanism not in {"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI"}:
-        raise ConfigInvalid(f"Invalid value {mechanism} for configuration sasl.mechanism: String must be one of: PLAIN, "
-                            "SCRAM-SHA-256, SCRAM-SHA-512, GSSAPI")
+    if mechanism not in _MECHANISMS:
+        raise ConfigInvalid(f"Invalid value {mechanism} for configuration sasl.mechanism: String must be one of: "
+                            f"{', '.join(_MECHANISMS)}")
     result: dict[str, Any] = {"sasl_mechanism": mechanism}
     if mechanism == "GSSAPI":
+        if find_spec("gssapi") is None:
+            raise ConfigInvalid("sasl.mechanism GSSAPI (Kerberos) needs the Python package gssapi, which is not installed: "
+                                "install it (pip install gssapi), or set sasl.mechanism")
         return result
     jaas = properties.get("sasl.jaas.config")
+    if jaas is None and mechanism == "OAUTHBEARER":
+        return result | {"sasl_oauth_token_provider": token_provider(properties, {})}
     if jaas is None:
         raise ConfigInvalid(f"sasl.mechanism {mechanism} needs sasl.jaas.config with a username and a password")
     module, options = parse_jaas(jaas)
+    if mechanism == "OAUTHBEARER":
+        return result | {"sasl_oauth_token_provider": token_provider(properties, options)}
     missing = [name for name in ("username", "password") if name not in options]
     if missing:
         raise ConfigInvalid(f"sasl.jaas.config ({module}) lacks {' and '.join(missing)} for sasl.mechanism {mechanism}")
     return result | {"sasl_plain_username": options["username"], "sasl_plain_password": options["password"]}
-
-
-def ssl_context(properties: Mapping[str, str]) -> ssl.SSLContext:
-    """An SSL context from Java's ``ssl.*`` properties; key and trust stores must be PEM.
-
-    Raises:
-        ConfigInvalid: a store is missing, is not PEM or can't be used.
-    """
-    context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
-    if properties.get("ssl.endpoint.identification.algorithm", "https").strip() == "":
-        context.check_hostname = False
-    try:
-        ciphers = properties.get("ssl.cipher.suites", "").strip()
-        if ciphers:
-            context.set_ciphers(ciphers.replace(",", ":"))
-        inline = properties.get("ssl.truststore.certificates")
-        if inline:
-            context.load_verify_locations(cadata=inline)
-        elif location := properties.get("ssl.truststore.location"):
-            context.load_verify_locations(cadata=_pem("ssl.truststore", location, properties))
-        chain, key = properties.get("ssl.keystore.certificate.chain"), properties.get("ssl.keystore.key")
-        password = properties.get("ssl.key.password")
-        if chain and key:
-            _load_chain(context, chain + "\n" + key, password)
-        elif location := properties.get("ssl.keystore.location"):
-            _load_chain(context, _pem("ssl.keystore", location, properties), password)
-    except (ssl.SSLError, OSError) as error:
-        raise ConfigInvalid(f"the ssl.* settings can't be used: {error}") from error
-    return context
-
-
-def _pem(store: str, location: str, properties: Mapping[str, str]) -> str:
-    data = Path(location).read_bytes()
-    if b"-----BEGIN" not in data:
-        kind = properties.get(f"{store}.type", "JKS")
-        raise ConfigInvalid(
-            f"Invalid value {location} for configuration {store}.location: it is not a PEM file ({store}.type={kind}). Convert "
-            f"it (keytool -importkeystore -srckeystore {location} -destkeystore store.p12 -deststoretype PKCS12; "
-            f"openssl pkcs12 -in store.p12 -out store.pem) and set {store}.type=PEM")
-    return data.decode("utf-8")
-
-
-def _load_chain(context: ssl.SSLContext, pem: str, password: str | None) -> None:
-    # The ssl module reads keys from files only; the file is readable by this user alone and lives for this call.
-    handle, name = tempfile.mkstemp(suffix=".pem")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(pem)
-        # Without a password OpenSSL would ask for one on the terminal.
-        context.load_cert_chain(name, password=password if password is not None else "")
-    finally:
-        Path(name).unlink()
 
 
 def inherited(worker: Mapping[str, str], prefix: str) -> dict[str, str]:
@@ -302,42 +259,71 @@ def inherited(worker: Mapping[str, str], prefix: str) -> dict[str, str]:
     Connect makes one repeat them, and plain text is never what a worker with TLS is meant to use.
     """
     own = {name[len(prefix):]: value for name, value in worker.items()
-           if name.startswith(prefix) and not name.startswith(prefix + "override.")}
+           if name.startswith(prefix) and not name.startswith((prefix + "override.", "admin.listeners"))}
     result: dict[str, str] = {}
     if "bootstrap.servers" in worker:
         result["bootstrap.servers"] = worker["bootstrap.servers"]
     if not any(name.startswith(SECURITY_PREFIXES) for name in own):
-        result.update({name: value for name, value in worker.items() if name.startswith(SECURITY_PREFIXES)})
+        result.update({name: value for name, value in worker.items()
+                       if name.startswith(SECURITY_PREFIXES) and name not in _SERVER_ONLY})
     return result | own
 
 
-#: What ``connector.client.config.override.policy`` may be, with the Java class names it stands for.
+_POLICY_CLASS: Final = "ConnectorClientConfigOverridePolicy"
+_POLICY_NAMES: Final = ("All", "None", "Principal", "Allowlist")
+#: What ``connector.client.config.override.policy`` may be, with the Java class names it stands for (KIP-458, KIP-1188).
 POLICIES: Final[Mapping[str, str]] = {
-    "All": "All", "None": "None", "Principal": "Principal",
-    "AllConnectorClientConfigOverridePolicy": "All",
-    "NoneConnectorClientConfigOverridePolicy": "None",
-    "PrincipalConnectorClientConfigOverridePolicy": "Principal",
-    "org.apache.kafka.connect.connector.policy.AllConnectorClientConfigOverridePolicy": "All",
-    "org.apache.kafka.connect.connector.policy.NoneConnectorClientConfigOverridePolicy": "None",
-    "org.apache.kafka.connect.connector.policy.PrincipalConnectorClientConfigOverridePolicy": "Principal",
-}
+    form: name for name in _POLICY_NAMES
+    for form in (name, f"{name}{_POLICY_CLASS}", f"org.apache.kafka.connect.connector.policy.{name}{_POLICY_CLASS}")}
 _PRINCIPAL: Final = frozenset({"security.protocol", "sasl.jaas.config", "sasl.mechanism"})
+POLICY: Final = "connector.client.config.override.policy"
+ALLOWLIST: Final = "connector.client.config.override.allowlist"
 
 
-def overrides(connector: Mapping[str, str], prefix: str, policy: str) -> dict[str, str]:
-    """A connector's own client properties (``producer.override.`` + name) as far as the worker's ``policy`` allows.
+def overrides(connector: Mapping[str, str], prefix: str, worker: Mapping[str, str]) -> dict[str, str]:
+    """A connector's own client properties (``producer.override.`` + name) as far as the worker's policy allows.
+
+    Args:
+        connector: the connector's properties.
+        prefix: of those that are meant.
+        worker: the worker's properties.
 
     Raises:
         ConfigInvalid: the policy is unknown, or forbids one of the properties.
     """
-    known = POLICIES.get(policy.strip())
-    if known is None:
-        raise ConfigInvalid(f"Invalid value {policy} for configuration connector.client.config.override.policy: "
-                            "must be one of All, None, Principal (or the name of Kafka Connect's class)")
     result = {name[len(prefix):]: value for name, value in connector.items() if name.startswith(prefix)}
-    allowed = _PRINCIPAL if known == "Principal" else frozenset()
-    forbidden = [] if known == "All" else [name for name in result if name not in allowed]
+    policy, allowed = _policy(worker)
+    forbidden = [name for name in result if allowed is not None and name not in allowed]
     if forbidden:
-        raise ConfigInvalid(f"The '{known}' policy does not allow {', '.join(prefix + name for name in forbidden)} to be "
+        raise ConfigInvalid(f"The '{policy}' policy does not allow {', '.join(prefix + name for name in forbidden)} to be "
                             "overridden in the connector configuration")
     return result
+
+
+def refusal(name: str, worker: Mapping[str, str]) -> str | None:
+    """Kafka Connect's complaint if the worker's policy forbids to override the client property ``name``, else None.
+
+    Raises:
+        ConfigInvalid: the policy is unknown.
+    """
+    policy, allowed = _policy(worker)
+    if allowed is None or name in allowed:
+        return None
+    return f"The '{policy}' policy does not allow '{name}' to be overridden in the connector configuration."
+
+
+def _policy(worker: Mapping[str, str]) -> tuple[str, frozenset[str] | None]:
+    """The policy's name and the properties that it allows; None for all."""
+    policy = worker.get(POLICY, "All")
+    known = POLICIES.get(policy.strip())
+    if known is None:
+        raise ConfigInvalid(unknown_policy(policy))
+    listed = frozenset(item.strip() for item in worker.get(ALLOWLIST, "").split(","))
+    return known, None if known == "All" else {"Principal": _PRINCIPAL, "Allowlist": listed}.get(known, frozenset())
+
+
+def unknown_policy(policy: str) -> str:
+    """What to say of a policy that there is none of."""
+    return (f"Invalid value {policy} for configuration {POLICY}: must be one of {', '.join(_POLICY_NAMES)} (or the name of "
+            f"Kafka Connect's class). A policy class of your own can't run here: set Allowlist, and {ALLOWLIST} to the "
+            "properties that connectors may override")

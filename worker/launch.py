@@ -20,18 +20,24 @@ from aiokafka.errors import KafkaError
 
 from connectors.errors import ConfigInvalid, MillraceError, Retriable
 from offsets.admin import TopicAdmin
+from offsets.refusal import LoginRefused
 from worker import __version__, logs
 from worker.config import parse_worker
+from worker.metrics.process import settle_heap
+from worker.metrics.traffic import MeteredLoop
+from worker.plugins.providers import provider_finder
 from worker.properties import load
 from worker.rest.facade import NotLeader, RestError
 from worker.secrets.masking import SecretFilter, SecretMasker
 from worker.secrets.providers import ConfigTransformer, build_providers
+from worker.secrets.rotation import keeper
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from connectors.options import Config
     from worker.control.app import ControlProcess
+    from worker.secrets.rotation import SecretKeeper
 
 _log = logging.getLogger(__name__)
 OK, FAILED, MISTAKE, RESTART_ME = 0, 1, 2, 75
@@ -56,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ConfigInvalid as error:
         sys.stderr.write(f"{error}\n")
         return MISTAKE
-    return uvloop.run(run_worker(properties, connectors, options.processes))
+    return uvloop.run(run_worker(properties, connectors, options.processes), loop_factory=MeteredLoop)
 
 
 def read_connector(path: Path) -> dict[str, str]:
@@ -100,13 +106,13 @@ async def run_worker(properties: Mapping[str, str], connectors: Sequence[Mapping
     try:
         loggers = logs.configure(properties.get("log.format", "text"), properties.get("log.level", "INFO"))
         loggers.apply(_QUIET)
-        resolved, config = await _parse(properties)
+        resolved, config, secrets = await _parse(properties)
     except ConfigInvalid as error:
         sys.stderr.write(f"The worker's properties can't work:\n{error}\n")
         return MISTAKE
     try:
         _log.info("Millrace %s starts a worker of cluster %r", __version__, config["group.id"])
-        process = ControlProcess(properties, resolved, config, loggers, processes)
+        process = ControlProcess(properties, resolved, config, loggers, secrets, processes)
     except ConfigInvalid as error:
         sys.stderr.write(f"The worker's properties can't work:\n{error}\n")
         return MISTAKE
@@ -117,9 +123,9 @@ async def run_worker(properties: Mapping[str, str], connectors: Sequence[Mapping
         signals.close()
 
 
-async def _parse(properties: Mapping[str, str]) -> tuple[dict[str, str], Config]:
+async def _parse(properties: Mapping[str, str]) -> tuple[dict[str, str], Config, SecretKeeper]:
     masker = SecretMasker()
-    providers = await asyncio.to_thread(build_providers, properties)
+    providers = await asyncio.to_thread(build_providers, properties, provider_finder(properties))
     resolved, _ = await ConfigTransformer(providers, masker.add).transform_async(properties)
     masker.learn(resolved)
     for handler in logging.getLogger().handlers:
@@ -127,7 +133,7 @@ async def _parse(properties: Mapping[str, str]) -> tuple[dict[str, str], Config]
     config, warnings = parse_worker(resolved)
     for warning in warnings:
         _log.warning("%s", warning)
-    return resolved, config
+    return resolved, config, keeper(providers, masker.add, resolved)
 
 
 async def _run(process: ControlProcess, config: Config, connectors: Sequence[Mapping[str, str]], signals: _Signals) -> int:
@@ -167,6 +173,7 @@ async def _start(process: ControlProcess, config: Config, connectors: Sequence[M
     leader = node.view.leader.worker_id if node.view is not None else "?"
     _log.info("Worker %s is ready after %.1f s: %d workers, %s leads, %d connectors", node.worker_id,
               time.monotonic() - started, node.stats.members, leader, len(node.config.snapshot.connectors))
+    settle_heap()
     for connector in connectors:
         await _create(process, connector)
 
@@ -175,6 +182,7 @@ async def _reach_kafka(process: ControlProcess, config: Config) -> None:
     """Wait for a broker that answers, and say what one waits for.
 
     Raises:
+        LoginRefused: one answers, and does not let this worker in.
         Retriable: none within ``kafka.start.timeout.ms``.
     """
     servers = ",".join(config["bootstrap.servers"])
@@ -187,6 +195,8 @@ async def _reach_kafka(process: ControlProcess, config: Config) -> None:
                 _log.info("Kafka answers at %s", servers)
                 return
         except Retriable as error:
+            if isinstance(error, LoginRefused) and not error.passing:
+                raise
             if time.monotonic() + _RETRY_S >= until:
                 raise Retriable(f"no Kafka broker answered at {servers} (bootstrap.servers) within {deadline_s:g} s "
                                 f"(kafka.start.timeout.ms). Start Kafka, or correct bootstrap.servers and the security "

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 ROOT: Final = "root"
-#: Java level names -> Python's numbers; OFF is above everything.
-LEVELS: Final[dict[str, int]] = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "FATAL": 50, "OFF": 100}
+#: Java level names -> Python's numbers; OFF is above everything, ALL below.
+LEVELS: Final[dict[str, int]] = {
+    "ALL": 1, "TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "FATAL": 50, "OFF": 100}
 _FORMATS: Final = ("text", "json")
 #: ``LoggerRegistry.list`` hides the built-in in its class.
 _Names = list[str]
@@ -130,7 +131,10 @@ class LoggerRegistry:
         return None if logger is None else self._state(name, logger)
 
     def set(self, name: str, level: str) -> _Names:
-        """Set a logger and all below it, the whole tree for ``root``; returns their names, sorted.
+        """Set a logger and all below it, the whole tree for ``root``.
+
+        Returns:
+            The names of those whose level in effect was another one, sorted; Kafka Connect answers with these too.
 
         Raises:
             ConfigInvalid: no such level.
@@ -145,10 +149,12 @@ class LoggerRegistry:
             affected = {found: logger for found, logger in self._loggers().items()
                         if any(found == start or found.startswith(f"{start}.") for start in starts)}
         now = int(self._clock())
-        self._modified.update({found: now for found, logger in affected.items() if logger.getEffectiveLevel() != number})
+        # Before any is set: those below take over what stands above them.
+        changed = sorted(found for found, logger in affected.items() if logger.getEffectiveLevel() != number)
+        self._modified.update(dict.fromkeys(changed, now))
         for logger in affected.values():
             logger.setLevel(number)
-        return sorted(affected)
+        return changed
 
     def levels(self) -> dict[str, str]:
         """Logger -> level of all that have a level of their own: what a new task host must be given."""

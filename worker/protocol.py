@@ -11,6 +11,7 @@ import msgspec
 
 from connectors.api import JobProgress  # noqa: TC001 - msgspec reads the annotation at run time
 from connectors.errors import MillraceError
+from worker.plugins.model import PluginInfo  # noqa: TC001 - msgspec reads the annotation at run time
 
 
 class TaskId(msgspec.Struct, frozen=True, order=True):
@@ -39,6 +40,8 @@ class Init(Message, frozen=True):
         properties: the worker's properties as in its file; ``${provider:...}`` references are not resolved yet.
         log_levels: logger -> level, to start with.
         cluster_id: Kafka's cluster id.
+        environments: folders with the packages of the plugin environments that this host has; they are on ``sys.path``.
+        skip: entry points of these that must not be imported.
     """
 
     worker_id: str
@@ -46,6 +49,8 @@ class Init(Message, frozen=True):
     properties: dict[str, str]
     log_levels: dict[str, str]
     cluster_id: str
+    environments: list[str] = []
+    skip: list[str] = []
 
 
 class StartTask(Message, frozen=True):
@@ -58,6 +63,7 @@ class StartTask(Message, frozen=True):
         generation: goes into the task's status records.
         paused: start without polling.
         instructions: as of ``Instruct``.
+        problem: why it can't run, where the control process knows: it fails with this text.
     """
 
     id: TaskId
@@ -66,6 +72,7 @@ class StartTask(Message, frozen=True):
     generation: int
     paused: bool = False
     instructions: bytes = b"[]"
+    problem: str = ""
 
 
 class StopTask(Message, frozen=True):
@@ -95,13 +102,14 @@ class Instruct(Message, frozen=True):
 class StartConnector(Message, frozen=True):
     """Start a connector's own instance: it reports ``TaskConfigs`` events; answered None when accepted.
 
-    With ``paused`` the instance is kept but not asked for task configurations.
+    With ``paused`` the instance is kept but not asked for task configurations; with a ``problem`` it fails with this text.
     """
 
     name: str
     config: dict[str, str]
     generation: int
     paused: bool = False
+    problem: str = ""
 
 
 class StopConnector(Message, frozen=True):
@@ -114,24 +122,25 @@ class StopConnector(Message, frozen=True):
 class Validate(Message, frozen=True):
     """Validate a connector configuration (unresolved); answered with JSON bytes of Connect's ``ConfigInfos``.
 
-    ``plugin`` is the class named in the URL, or None for the configuration's own ``connector.class``.
+    ``plugin`` is the class named in the URL, or None for the configuration's own ``connector.class``; ``others`` are plugins
+    of environments that this host does not have, for recommended values and versions.
     """
 
     config: dict[str, str]
     plugin: str | None = None
+    others: list[PluginInfo] = []
 
 
-class ListPlugins(Message, frozen=True):
-    """The plugins found; answered with JSON bytes of ``GET /connector-plugins``."""
-
-    connectors_only: bool
+class DescribePlugins(Message, frozen=True):
+    """The plugins of this host; answered with JSON bytes of ``worker.plugins.model.Description``."""
 
 
 class PluginConfig(Message, frozen=True):
-    """Options of a plugin; answered with JSON bytes of ``GET /connector-plugins/{plugin}/config``."""
+    """Options of a plugin; answered with JSON bytes of ``GET /connector-plugins/{plugin}/config``; ``others``: see above."""
 
     plugin: str
     version: str | None = None
+    others: list[PluginInfo] = []
 
 
 class AlterOffsets(Message, frozen=True):
@@ -276,6 +285,10 @@ class TaskStats(msgspec.Struct):
     bytes_written: int = 0
     active: int = 0
     active_max: int = 0
+    #: Bytes of the records in ``active``, and how many records and bytes may be there.
+    active_bytes: int = 0
+    active_limit: int = 0
+    active_limit_bytes: int = 0
     polls: int = 0
     poll_s: float = 0.0
     poll_s_max: float = 0.0
@@ -303,11 +316,59 @@ class TaskStats(msgspec.Struct):
     dead_letter_failures: int = 0
     last_error_ms: int = 0
     restarts: int = 0
+    #: Values of the connector's own metrics that went into the series ``other``.
+    series_folded: int = 0
     #: Milliseconds between a record's own timestamp and its acknowledgement, of the last batch; -1 when unknown.
     lag_ms: float = -1.0
     custom: list[CustomMetric] = msgspec.field(default_factory=list)
     #: Of a task that moves the data itself; None of a source's.
     job: JobProgress | None = None
+
+
+class ClientStats(msgspec.Struct):
+    """What a Kafka client of a process has done since it was met first: counters, but for ``connections``.
+
+    Attributes:
+        client_id: as the brokers know it.
+        kind: producer, consumer or admin; empty until it has sent a request that only one of them sends.
+        connections: that are open now.
+    """
+
+    client_id: str
+    kind: str = ""
+    connections: int = 0
+    connections_made: int = 0
+    connections_closed: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    requests: int = 0
+    responses: int = 0
+    network_ios: int = 0
+    logins: int = 0
+    failed_logins: int = 0
+
+    def add(self, other: ClientStats) -> None:
+        """Take another client's numbers in."""
+        for name in self.__struct_fields__[2:]:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    def copy(self) -> ClientStats:
+        """The numbers as they are now."""
+        return msgspec.structs.replace(self)
+
+
+class ProcessStats(msgspec.Struct, frozen=True):
+    """Of a Python process.
+
+    Attributes:
+        threads: that run now.
+        gc_runs: collections by Python's garbage collector, per generation.
+        gc_s: how long they took together, per generation, in seconds.
+    """
+
+    threads: int = 0
+    gc_runs: tuple[int, ...] = (0, 0, 0)
+    gc_s: tuple[float, ...] = (0.0, 0.0, 0.0)
 
 
 class Stats(Message, frozen=True):
@@ -319,11 +380,16 @@ class Stats(Message, frozen=True):
     #: Longest time in seconds that the event loop was late since the last report.
     loop_lag_s: float
     connectors: int = 0
+    clients: list[ClientStats] = msgspec.field(default_factory=list)
+    process: ProcessStats = ProcessStats()
+    #: How often a config provider failed so far, and how many of their paths are used with earlier values now.
+    provider_failures: int = 0
+    provider_stale: int = 0
 
 
 ToHost = (
-    Init | StartTask | StopTask | PauseTask | Instruct | StartConnector | StopConnector | Validate | ListPlugins | PluginConfig
-    | AlterOffsets | JobOffsets | CheckSnapshot | ConnectorView | SetLogLevel | Ping
+    Init | StartTask | StopTask | PauseTask | Instruct | StartConnector | StopConnector | Validate | DescribePlugins
+    | PluginConfig | AlterOffsets | JobOffsets | CheckSnapshot | ConnectorView | SetLogLevel | Ping
 )
 ToControl = ReadOffsets | TaskState | ConnectorState | TaskConfigs | ActiveTopic | LoopStuck | Stats
 

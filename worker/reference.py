@@ -1,6 +1,7 @@
 """The option and metric reference: pages of ``docs/reference`` made from the declarations alone."""
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from connectors.options import ConfigDef, ConfigKey, ConfigType, java_string
@@ -95,7 +96,35 @@ def pages() -> dict[str, str]:
         "Transforms and predicates", "Options are given with the prefix `transforms.ALIAS.` or `predicates.ALIAS.`.",
         registry.transform_definitions())
     result["jobs.md"] = _jobs_page()
+    result["rest.md"] = _rest_page()
+    result["openapi.json"] = _openapi()
     return result
+
+
+def _rest_page() -> str:
+    """All operations of the REST API by what they are about."""
+    from worker.rest.openapi import TAGS
+    from worker.rest.routes import ROUTES
+
+    intro = ("What each takes and answers is in [openapi.json](openapi.json), examples are in [../rest.md](../rest.md). The "
+             "role is what a caller needs once [access is restricted](../security.md): admin may do what operate may, and "
+             "operate what read may. Calls marked * are Millrace's own; Kafka Connect has the others.")
+    parts = [f"# Calls of the REST API\n{_NOTE}\n{intro}\n"]
+    for tag, doc in TAGS.items():
+        rows = [f"| `{route.method} {route.path}`{'' if route.operation.kafka else ' *'} | {route.access} "
+                f"| {_cell(route.operation.summary)} | {', '.join(map(str, sorted(route.operation.replies)))} |"
+                for route in ROUTES["all"] if route.operation.tag is tag]
+        parts += [f"## {tag}\n\n{doc}\n\n| call | role | what it does | answers |\n|---|---|---|---|", *rows, ""]
+    return "\n".join(parts)
+
+
+def _openapi() -> str:
+    """The REST API's document; a worker serves its own at ``/openapi.json``."""
+    from worker.rest.openapi import document
+    from worker.rest.routes import ROUTES
+
+    made = document(ROUTES["all"], "http://localhost:8083", schemes=("basic", "bearer", "mutualTLS"))
+    return json.dumps(made, indent=1, ensure_ascii=False) + "\n"
 
 
 def _jobs_page() -> str:

@@ -11,23 +11,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.api import JobConnector, SourceConnector
 from connectors.errors import ConfigInvalid
-from connectors.options import MASK, ConfigDef, ConfigType, ConfigValue, invalid, java_string, parse_value
+from connectors.options import MASK, ConfigDef, ConfigType, ConfigValue, given_value, invalid, java_string
 from offsets.creation import group_keys
+from worker.client_properties import client_overrides
+from worker.converters.base import Converter
 from worker.job_config import JOB_CONFIG, foreign, job_properties, worker_kafka
-from worker.kafka_clients import client_arguments, overrides
 from worker.rest.checks import CLASS_OPTION, missing_type
+from worker.secrets.masking import SHORTEST, mask_patterns
+from worker.secrets.providers import only_references
 from worker.source_config import SOURCE_CONFIG
 from worker.transforms.options import transform_config_keys, transform_problems
 from worker.transforms.registry import resolve_predicate, resolve_transform
+from worker.transforms.versions import range_problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 
     from connectors.options import Config, ConfigKey, ConfigProblem
-    from worker.plugins import Plugin, PluginRegistry
+    from worker.plugins.registry import Plugin, PluginRegistry
 
-_POLICY: Final = "connector.client.config.override.policy"
-_CLIENTS: Final = (("producer.override.", "producer"), ("admin.override.", "admin"), ("consumer.override.", "consumer"))
 _CONVERTERS: Final = (("header.converter", "header_converter", "HeaderConverter"), ("key.converter", "converter", "Converter"),
                       ("value.converter", "converter", "Converter"))
 
@@ -45,18 +47,23 @@ def plugin_config(registry: PluginRegistry, plugin: str, version: str | None = N
         ConfigInvalid: it is not of this version, or of a kind that has no options (400).
     """
     try:
-        found, definition = registry.plugin_for(plugin)
+        found, definition = registry.plugin_for(plugin, version)
     except LookupError:
         raise LookupError(f"Unknown plugin {plugin}.") from None
     complaint = registry.check_version(found, version)
     if complaint is not None:
         raise ConfigInvalid(complaint)
     keys = dict(definition.keys)
+    latest = (registry.versions(found.kind, found.class_name) or [found.version])[-1]
     runtime = {"source": SOURCE_CONFIG, "sink": JOB_CONFIG}.get(found.kind)
     if runtime is not None:
         for key in runtime.keys.values():
-            keys.setdefault(key.name, replace(key, default=found.version) if key.name == "connector.plugin.version" else key)
+            keys.setdefault(key.name, replace(key, default=latest) if key.name == "connector.plugin.version" else key)
     return [definition_info(key) for key in keys.values()]
+
+
+#: Options whose items are part of other options' names, and what stands before them there.
+_NAMING: Final = {"transforms": "transforms", "predicates": "predicates", "topic.creation.groups": "topic.creation"}
 
 
 async def validate(registry: PluginRegistry, config: Mapping[str, str], plugin: str | None,
@@ -73,13 +80,26 @@ async def validate(registry: PluginRegistry, config: Mapping[str, str], plugin: 
         deadline_s: how long the connector's own check may take, in seconds.
 
     Raises:
-        ConfigInvalid: no connector class, or an unknown one (400).
+        ConfigInvalid: no connector class, an unknown one, or a version of it that is no range (400).
     """
     actual = dict(config if resolved is None else resolved)
     name = actual.get(CLASS_OPTION, plugin)
     if name is None:
         raise ConfigInvalid(missing_type(config))
-    found = registry.connector_plugin(name)
+    wanted = actual.get("connector.plugin.version", "latest")
+    unreadable = range_problem(wanted)
+    if unreadable is not None:
+        # A reference stays one, also where it stands for no range.
+        written = config.get("connector.plugin.version", wanted)
+        raise ConfigInvalid(unreadable if written == wanted else f"{unreadable.partition(': ')[0]}: {written}")
+    try:
+        found = registry.connector_plugin(name, actual.get("connector.plugin.version"))
+    except ConfigInvalid as error:
+        written = config.get(CLASS_OPTION, name)
+        if written == name:
+            raise
+        # A reference stays one, also where it stands for no class.
+        raise ConfigInvalid(str(error).replace(name, written)) from None
     if found.kind == "sink":
         return await _validate_job(registry, found, config, actual, worker_properties, deadline_s)
     connector: type[SourceConnector] = found.cls
@@ -90,6 +110,8 @@ async def validate(registry: PluginRegistry, config: Mapping[str, str], plugin: 
     _check_versions(registry, found, actual, values)
     for problem in transform_problems(actual):
         _complain(values, problem.name, problem.message)
+    if resolved is not None:
+        _check_references({**common.keys, **own.keys}.values(), actual, values)
     noted: list[ConfigProblem] = []
     await _ask_connector(connector, own, actual, values, worker_properties, deadline_s, noted)
     keys = {**common.keys, **own.keys}
@@ -97,16 +119,17 @@ async def validate(registry: PluginRegistry, config: Mapping[str, str], plugin: 
     entries = [{"definition": None, "value": value_info(value, None)} for value in values.values() if value.name not in keys]
     entries += [{"definition": definition_info(key), "value": value_info(values[key.name], key)} for key in keys.values()]
     errors = sum(len(value.errors) for value in values.values())
-    for prefix, kind in _CLIENTS:
-        for value in _client_values(actual, prefix, kind, worker_properties):
-            entries.append({"definition": None, "value": value_info(value, None)})
-            errors += bool(value.errors)
+    for key, prefix, value in await asyncio.to_thread(client_overrides, actual, worker_properties):
+        entries.append({"definition": None if key is None else definition_info(key, prefix), "value": value_info(value, key)})
+        groups += [key.group] if key is not None and key.group is not None and key.group not in groups else []
+        errors += bool(value.errors)
     for option, kind, _ in _CONVERTERS:
-        added, more_groups, wrong = _converter_entries(registry, option, kind, actual, values)
+        added, more_groups, wrong = await _converter_entries(registry, option, kind, actual, values)
         entries += added
         groups += [group for group in more_groups if group not in groups]
         errors += wrong
     _hide_resolved(entries, config, actual)
+    _hide_names(entries, groups, config, actual)
     body = {"name": config.get(CLASS_OPTION, name), "error_count": errors, "groups": groups, "configs": entries}
     # Kafka Connect has no such member: it is there only where there is something to say.
     return {**body, "warnings": [{"name": each.name, "message": each.message} for each in noted]} if noted else body
@@ -119,7 +142,8 @@ async def _validate_job(registry: PluginRegistry, found: Plugin, config: Mapping
     actual = connector.completed(actual, worker_kafka(worker_properties))
     # Which options there are may depend on parts that have to be imported first: not on the event loop.
     own = await asyncio.to_thread(connector.definition, actual)
-    common = ConfigDef([replace(key, default=found.version, recommender=_recommend([found.version]))
+    versions = registry.versions(found.kind, found.class_name)
+    common = ConfigDef([replace(key, default=versions[-1], recommender=_recommend(versions))
                         if key.name == "connector.plugin.version" else key for key in JOB_CONFIG.keys.values()])
     values = _evaluate(registry, common, actual)
     values |= _evaluate(registry, own, actual)
@@ -146,11 +170,11 @@ def common_definition(registry: PluginRegistry, connector: Plugin, config: Mappi
     The connector and the worker give defaults and recommended values, the configuration adds the options of its transforms,
     predicates and topic creation groups.
     """
-    versions = _recommend([connector.version])
+    versions = registry.versions(connector.kind, connector.class_name)
     keys: list[ConfigKey] = []
     for key in SOURCE_CONFIG.keys.values():
         if key.name == "connector.plugin.version":
-            keys.append(replace(key, default=connector.version, recommender=versions))
+            keys.append(replace(key, default=versions[-1], recommender=_recommend(versions)))
             continue
         option = key.name.removesuffix(".plugin.version")
         kind = next((kind for name, kind, _ in _CONVERTERS if name == option), None)
@@ -161,14 +185,16 @@ def common_definition(registry: PluginRegistry, connector: Plugin, config: Mappi
             "org.apache.kafka.connect.storage.SimpleHeaderConverter" if option == "header.converter" else None)
         if key.name == option:
             shown = _canonical(registry, kind, default) if default else None
-            known = sorted(item.class_name for item in registry.plugins(kind))
-            keys.append(replace(key, default=shown, recommender=_recommend(known)))
+            keys.append(replace(key, default=shown, recommender=_recommend(registry.class_names(kind))))
         else:
             named = config.get(option, default or "")
             found = registry.versions(kind, named)
             visible = bool(found) or _any_class(registry, named) is not None
-            keys.append(replace(key, default=found[0] if found else None, recommender=_recommend(found, visible=visible)))
-    keys += transform_config_keys(config)
+            # The one in use, which is the latest that can be in one process with the connector.
+            used = registry.find(kind, named) if found and key.name not in config else None
+            keys.append(replace(key, default=used.version if used is not None else found[-1] if found else None,
+                                recommender=_recommend(found, visible=visible)))
+    keys += transform_config_keys(config, registry)
     if worker_properties.get("topic.creation.enable", "true").strip().lower() != "false":
         keys += group_keys(config)
     return ConfigDef(keys)
@@ -188,9 +214,10 @@ def value_info(value: ConfigValue, key: ConfigKey | None) -> dict[str, Any]:
     """An option's value in Connect's form."""
     kind = ConfigType.STRING if key is None else key.type
     item = ConfigType.STRING if kind is ConfigType.LIST else kind
-    return {"name": value.name, "value": text_of(value.value, kind),
-            "recommended_values": [text_of(each, item) for each in value.recommended], "errors": value.errors,
-            "visible": value.visible}
+    text = text_of(value.value, kind)
+    return {"name": value.name, "value": None if text is None else mask_patterns(text),
+            "recommended_values": [text_of(each, item) for each in value.recommended],
+            "errors": [mask_patterns(error) for error in value.errors], "visible": value.visible}
 
 
 def text_of(value: Any, kind: ConfigType) -> str | None:
@@ -215,17 +242,7 @@ def _evaluate(registry: PluginRegistry, definition: ConfigDef, raw: Mapping[str,
     raw = definition.canonical(raw)
     result: dict[str, ConfigValue] = {}
     for key in definition.keys.values():
-        errors: list[str] = []
-        value: Any = None
-        if key.name in raw:
-            try:
-                value = parse_value(key, raw[key.name])
-            except ConfigInvalid as error:
-                errors.append(str(error))
-        elif key.required:
-            errors.append(f'Missing required configuration "{key.name}" which has no default value.')
-        else:
-            value = key.default
+        value, errors = given_value(key, raw)
         complaint = None if key.validator is None else key.validator(key.name, value)
         if complaint is not None:
             errors.append(complaint)
@@ -249,16 +266,34 @@ def _class_value(registry: PluginRegistry, option: str, value: str, errors: list
             return other
     resolve: Callable[[str], Any]
     if option.startswith("transforms.") and option.endswith(".type"):
-        resolve = resolve_transform
+        resolve, interface = resolve_transform, "Transformation"
     elif option.startswith("predicates.") and option.endswith(".type"):
-        resolve = resolve_predicate
+        resolve, interface = resolve_predicate, "Predicate"
     else:
         return value
     try:
         name: str = resolve(value).class_name
-    except ConfigInvalid:
-        return _any_class(registry, value)  # the option's validator has said what is wrong
+    except ConfigInvalid as error:
+        # The option's validator has said what is wrong, but knows no plugins of other kinds.
+        other = _any_class(registry, value)
+        if other is None and not _is_abstract(value):
+            if not any("could not be found." in each for each in errors):
+                errors.insert(0, invalid(option, value, str(error)))  # the validator had something else to say
+            return None
+        if other is None:
+            return value
+        errors[:] = [f"Class class {other} does not implement the {interface} interface" if "could not be found." in error
+                     else error for error in errors]
+        return other
     return name
+
+
+def _is_abstract(name: str) -> bool:
+    """Whether it is the full name of a transform whose ``$Key`` or ``$Value`` has to be chosen."""
+    try:
+        return resolve_transform(f"{name}$Value").class_name == f"{name}$Value"
+    except ConfigInvalid:
+        return False
 
 
 def _canonical(registry: PluginRegistry, kind: str, value: str) -> str | None:
@@ -279,19 +314,33 @@ def _any_class(registry: PluginRegistry, value: str) -> str | None:
 
 def _check_versions(registry: PluginRegistry, connector: Plugin, config: Mapping[str, str],
                     values: dict[str, ConfigValue]) -> None:
-    """KIP-891: complaints stand at the class and at its version."""
+    """KIP-891: complaints stand at the class and at its version; those about a converter's range itself at the version only."""
     complaint = registry.check_version(connector, config.get("connector.plugin.version"))
     if complaint is not None:
         _complain(values, CLASS_OPTION, complaint)
         _complain(values, "connector.plugin.version", complaint)
     for option, kind, _ in _CONVERTERS:
+        wanted = config.get(f"{option}.plugin.version")
+        unreadable = range_problem(wanted)
+        if unreadable is not None:
+            _complain(values, f"{option}.plugin.version", unreadable)
+            continue
         if option not in config or values[option].errors:
             continue
-        plugin = registry.find(kind, config[option])
-        complaint = None if plugin is None else registry.check_version(plugin, config.get(f"{option}.plugin.version"))
+        plugin = registry.find(kind, config[option], wanted)
+        complaint = None if plugin is None else registry.check_version(plugin, wanted)
         if complaint is not None:
             _complain(values, option, complaint)
             _complain(values, f"{option}.plugin.version", complaint)
+
+
+def _check_references(keys: Iterable[ConfigKey], resolved: Mapping[str, str], values: dict[str, ConfigValue]) -> None:
+    """Refuse a secret that is still a reference: its own text, which others may guess, would be taken for the secret."""
+    for key in keys:
+        text = resolved.get(key.name)
+        if key.secret and text and only_references(text):
+            _complain(values, key.name, f"{text} in the option {key.name} has no value: check the provider's name "
+                                        "(config.providers), the path and the key")
 
 
 async def _ask_connector(connector: type[SourceConnector], definition: ConfigDef, raw: Mapping[str, str],
@@ -354,42 +403,31 @@ def _asked(value: ConfigValue, question: Callable[[], bool]) -> bool:
         return True
 
 
-def _client_values(config: Mapping[str, str], prefix: str, kind: str,
-                   worker_properties: Mapping[str, str]) -> Iterable[ConfigValue]:
-    """A connector's own client properties: what the worker's policy allows, and whether the client understands them."""
-    policy = worker_properties.get(_POLICY, "All")
-    for name, text in config.items():
-        if not name.startswith(prefix):
-            continue
-        errors: list[str] = []
-        try:
-            overrides({name: text}, prefix, policy)
-            client_arguments({name.removeprefix(prefix): text}, kind)
-        except ConfigInvalid as error:
-            errors.append(str(error))
-        shown = MASK if any(word in name for word in ("password", "jaas", "secret", ".key")) else text
-        yield ConfigValue(name, shown, errors, [], visible=True)
-
-
-def _converter_entries(registry: PluginRegistry, option: str, kind: str, config: Mapping[str, str],
-                       values: Mapping[str, ConfigValue]) -> tuple[list[dict[str, Any]], list[str], int]:
+async def _converter_entries(registry: PluginRegistry, option: str, kind: str, config: Mapping[str, str],
+                             values: Mapping[str, ConfigValue]) -> tuple[list[dict[str, Any]], list[str], int]:
     """Options of a converter that the connector names itself: entries, their groups, and how many are wrong."""
-    if option not in config or values[option].errors:
+    if option not in config or values[option].errors or range_problem(config.get(f"{option}.plugin.version")) is not None:
         return [], [], 0
-    plugin = registry.find(kind, config[option])
+    plugin = registry.find(kind, config[option], config.get(f"{option}.plugin.version"))
     if plugin is None:
         return [], [], 0
     definition: ConfigDef = plugin.cls.config_def  # type: ignore[attr-defined]
     prefix = f"{option}."
     given = {name.removeprefix(prefix): value for name, value in config.items() if name.startswith(prefix)}
     given.setdefault("converter.type", option.partition(".")[0])
+    own = _evaluate(registry, definition, given)
+    if issubclass(plugin.cls, Converter):
+        # What a converter says beyond single options may need a look into files: not on the event loop.
+        for problem in await asyncio.to_thread(plugin.cls.config_problems, given):
+            _complain(own, problem.name, f"{option}: {problem.message}")
     entries: list[dict[str, Any]] = []
     wrong = 0
-    for name, value in _evaluate(registry, definition, given).items():
-        key = definition.keys[name]
+    for name, value in own.items():
+        key = definition.keys.get(name)
         value.name = prefix + name
         wrong += bool(value.errors)
-        entries.append({"definition": definition_info(key, prefix), "value": value_info(value, key)})
+        # The value of an option that does not exist is not shown: it may be a secret under a misspelt name.
+        entries.append({"definition": None if key is None else definition_info(key, prefix), "value": value_info(value, key)})
     return entries, definition.groups, wrong
 
 
@@ -417,3 +455,30 @@ def _hide_resolved(entries: Iterable[dict[str, Any]], config: Mapping[str, str],
         for name, text in changed.items():
             if actual[name]:
                 value["errors"] = [error.replace(actual[name], text) for error in value["errors"]]
+
+
+def _hide_names(entries: Iterable[dict[str, Any]], groups: list[str], config: Mapping[str, str],
+                actual: Mapping[str, str]) -> None:
+    """The same for names that are part of other options' names: of transforms, predicates and groups of topics."""
+    for option, prefix in _NAMING.items():
+        written = config.get(option, "")
+        names = set(_items(actual.get(option, ""))).difference(_items(written))
+        # Shorter ones are no secrets (docs/secrets.md), and would be found in half of all texts.
+        for name in (each for each in names if len(each) >= SHORTEST):
+            for entry in entries:
+                if entry["value"]["name"].startswith((f"{prefix}.{name}.", option)):
+                    entry.update(_replaced(entry, name, written))
+            groups[:] = [group.replace(name, written) for group in groups]
+
+
+def _items(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",") if item.strip()]
+
+
+def _replaced(value: Any, old: str, new: str) -> Any:
+    """``value`` with all its texts changed."""
+    if isinstance(value, str):
+        return value.replace(old, new)
+    if isinstance(value, list):
+        return [_replaced(each, old, new) for each in value]
+    return {key: _replaced(each, old, new) for key, each in value.items()} if isinstance(value, dict) else value

@@ -411,22 +411,16 @@ def rest(url: str, connector: str, what: str) -> dict[str, Any]:
         ConfigInvalid: it refuses or there is none.
         Retriable: it is away.
     """
-    from urllib.error import HTTPError, URLError
     from urllib.parse import quote
-    from urllib.request import ProxyHandler, build_opener
+
+    from worker.rest.client import get
 
     target = f"{url.rstrip('/')}/connectors/{quote(connector, safe='')}/{what}"
-    if not target.startswith(("http://", "https://")):
-        raise ConfigInvalid(f"--rest {url}: an address with http:// or https:// is needed")
     try:
-        # A worker is inside: what the environment says of proxies is meant for the world outside.
-        with build_opener(ProxyHandler({})).open(target, timeout=30) as answer:
-            found: dict[str, Any] = json.load(answer)
-            return found
-    except HTTPError as error:
-        raise ConfigInvalid(f"{target}: {error.code} {error.read(500).decode('utf-8', 'replace')}") from error
-    except (URLError, TimeoutError, ValueError) as error:
+        found: dict[str, Any] = json.loads(get(target))
+    except (OSError, ValueError) as error:
         raise Retriable(f"{target}: {error}; is a worker there?") from error
+    return found
 
 
 def as_json(reports: Sequence[TableReport], notes: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from compose.local.console import Say, silent
 from compose.local.errors import StackError, Unavailable
 from compose.local.java import find_java
 from compose.local.jvm import Heap, java_command
-from compose.local.ports import LOOPBACK, free_port, free_ports
+from compose.local.ports import LOOPBACK, free_port, free_ports, taken_ports
 from compose.local.resolver import Resolver
 from compose.local.service import Managed, Service
 
@@ -195,19 +195,24 @@ class CassandraNode(Managed):
     start_timeout: float = 120.0
     say: Say = silent
     _jmx_port: int = field(default=0, init=False)
+    _promised: bool = field(default=False, init=False)
     _service: Service | None = field(default=None, init=False)
 
     @property
     def service(self) -> Service:
-        """The process; prepared (downloads, ports, configuration) on first use, not started."""
+        """The process; prepared (downloads, ports, configuration) on first use, not started.
+
+        Ports that somebody else takes between that and the start are chosen anew, unless others count on them: see `redraw`.
+        """
         if self._service is None:
             self._service = self._prepare()
         return self._service
 
     @property
     def address(self) -> str:
-        """`host:port` for clients; known before the start."""
+        """`host:port` for clients; known before the start, and from then on the same."""
         _ = self.service
+        self._promised = True
         return f"{self.host}:{self.port}"
 
     @property
@@ -254,19 +259,61 @@ class CassandraNode(Managed):
     def _jars(self) -> list[Path]:
         return Resolver(say=self.say).fetch(load_manifest().members(wanted(self.version)), f"Cassandra {self.version}")
 
+    def redraw(self, said: str) -> bool:
+        """Choose others in place of ports that somebody else has by what its log says; False: none of them may be changed.
+
+        That of `nodetool` is the node's own affair, and so is the one for other nodes where it is alone. That for clients stays
+        once somebody may count on it: the node has answered, or its `address` was asked for. Several nodes have the same ports.
+        `service.command` is another one afterwards.
+        """
+        service, own = self.service, {self._jmx_port}
+        if not self.seeds:
+            own |= {self.storage_port or 0} if self._promised else {self.storage_port or 0, self.port or 0}
+        if not taken_ports(said) & own:
+            return False
+        if self.port in own:
+            self.port = free_port(self.port, host=self.host)
+        if self.storage_port in own:
+            self.storage_port = free_port(self.storage_port, (self.port or 0,), self.host)
+        self._jmx_port = self._free_for_jmx()
+        service.name, service.command = self._name(), self._configured()
+        return True
+
     def _prepare(self) -> Service:
+        self.port, self.storage_port = free_ports([self.port, self.storage_port], self.host)
+        self._jmx_port = self._free_for_jmx()
+        return Service(
+            name=self._name(),
+            command=self._configured(),
+            log_path=self.state_dir.absolute() / "cassandra.log",
+            ready=self._answers,
+            detached=self.detached,
+            start_timeout=self.start_timeout,
+            revise=lambda _, said: self.redraw(said),
+        )
+
+    def _name(self) -> str:
+        return f"Cassandra ({self.host}:{self.port})"
+
+    def _free_for_jmx(self) -> int:
+        return free_port(taken=(self.port or 0, self.storage_port or 0)) if self.jmx else 0
+
+    def _answers(self) -> bool:
+        answers = speaks_cql(self.port or 0, self.host)
+        self._promised = self._promised or answers
+        return answers
+
+    def _configured(self) -> list[str]:
+        """Write its configuration, and the command that starts it with that."""
         java = find_java(say=self.say)
         jars = self._jars()
-        self.port, self.storage_port = free_ports([self.port, self.storage_port], self.host)
-        if self.jmx:
-            self._jmx_port = free_port(taken=(self.port, self.storage_port))
         folder = self.state_dir.absolute()
         self.data.mkdir(parents=True, exist_ok=True)
         settings = node_settings(
             self.data,
             host=self.host,
-            port=self.port,
-            storage_port=self.storage_port,
+            port=self.port or 0,
+            storage_port=self.storage_port or 0,
             seeds=self.seeds or [f"{self.host}:{self.storage_port}"],
             tokens=self.tokens,
             cdc=self.cdc,
@@ -298,12 +345,4 @@ class CassandraNode(Managed):
             *JAVA_MODULES,
             *(f"-D{key}={value}" for key, value in properties.items()),
         ]
-        host, port = self.host, self.port
-        return Service(
-            name=f"Cassandra ({host}:{port})",
-            command=java_command(java, jars, _MAIN, (), self.heap, options),
-            log_path=folder / "cassandra.log",
-            ready=lambda: speaks_cql(port, host),
-            detached=self.detached,
-            start_timeout=self.start_timeout,
-        )
+        return java_command(java, jars, _MAIN, (), self.heap, options)

@@ -17,6 +17,7 @@ from compose.local.console import Say, silent
 from compose.local.errors import StackError
 from compose.local.java import Java, find_java
 from compose.local.jvm import FAST_START, Heap, java_command, write_log4j, write_properties
+from compose.local.kafka_security import KafkaSecurity, Listener
 from compose.local.ports import LOOPBACK, free_ports
 from compose.local.resolver import Resolver
 from compose.local.service import Managed, Service, wait_until
@@ -181,6 +182,7 @@ class KafkaCluster:
         port: Port of the first broker's client listener when it is free, the others' follow it; None for any ports.
         ports: Ports of all brokers, to start a cluster again where it was; empty to choose them.
         properties: Server properties that override the defaults, for all brokers.
+        security: Listeners with logins and TLS, and permissions; see there. None for neither.
         heap: Heap of each broker.
         jvm_options: Further options of the JVM, see `jvm.FAST_START`.
         detached: Whether the brokers outlive this program.
@@ -193,12 +195,14 @@ class KafkaCluster:
     port: int | None = DEFAULT_PORT
     ports: Sequence[Ports] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
+    security: KafkaSecurity | None = None
     heap: Heap = field(default_factory=Heap)
     jvm_options: Sequence[str] = ()
     detached: bool = False
     start_timeout: float = 60.0
     say: Say = silent
     _brokers: list[KafkaBroker] = field(default_factory=list, init=False)
+    _secured: dict[Listener, list[int]] = field(default_factory=dict, init=False)
 
     @property
     def brokers(self) -> tuple[KafkaBroker, ...]:
@@ -215,6 +219,16 @@ class KafkaCluster:
         if not self._brokers:
             raise StackError("this Kafka cluster has no addresses yet; call start() first")
         return ",".join(broker.address for broker in self._brokers)
+
+    def secured(self, listener: Listener) -> str:
+        """Comma list of `host:port` of the brokers' listeners of that kind.
+
+        Raises:
+            StackError: The cluster was never started, or has no such listener.
+        """
+        if listener not in self._secured:
+            raise StackError(f"this Kafka cluster has no listener {listener.name}; give it one with security=, then start it")
+        return ",".join(f"{LOOPBACK}:{port}" for port in self._secured[listener])
 
     def broker(self, index: int) -> KafkaBroker:
         """One broker, counted from 0."""
@@ -278,6 +292,12 @@ class KafkaCluster:
         jars = Resolver(say=self.say).fetch(load_manifest().members("kafka"), "Kafka")
         ports = list(self.ports) or self._choose_ports()
         cluster_id = self._cluster_id()
+        kinds = self.security.listeners if self.security is not None else ()
+        taken: list[int | None] = [number for each in ports for number in (each.client, each.broker, each.controller)]
+        for kind in kinds:
+            chosen = free_ports([*taken, *[None] * self.count])
+            self._secured[kind] = chosen[len(taken):]
+            taken = [*chosen]
         brokers: list[KafkaBroker] = []
         formats: list[tuple[Path, subprocess.Popen[bytes]]] = []
         for node in range(self.count):
@@ -285,6 +305,8 @@ class KafkaCluster:
             data = folder / "data"
             data.mkdir(parents=True, exist_ok=True)
             properties = broker_properties(node, ports, data, self.properties)
+            if self.security is not None:
+                properties = self.security.properties(properties, [self._secured[kind][node] for kind in kinds])
             config = write_properties(folder / "server.properties", properties)
             if not (data / "meta.properties").exists():
                 formats.append((folder, self._format(java, jars, config, cluster_id)))
@@ -322,6 +344,8 @@ class KafkaCluster:
 
     def _format(self, java: Java, jars: list[Path], config: Path, cluster_id: str) -> "subprocess.Popen[bytes]":
         arguments = ["format", "--cluster-id", cluster_id, "--config", str(config), "--ignore-formatted"]
+        if self.security is not None:
+            arguments += self.security.scram_arguments()
         command = java_command(java, jars, "kafka.tools.StorageTool", arguments, Heap(32, 128), FAST_START)
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 

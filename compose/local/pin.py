@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from xml.sax.saxutils import escape
@@ -15,6 +16,7 @@ from xml.sax.saxutils import escape
 from compose.local.artifacts import MANIFEST, load_manifest
 from compose.local.console import say
 from compose.local.errors import StackError
+from compose.local.resolver import repository_urls
 
 _SECTION = "[artifacts]\n"
 _POM = """\
@@ -29,6 +31,8 @@ _EXCLUSIONS = """
 <exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"""
 #: Ends a root that is wanted without what it depends on (it runs where that is there already, as inside Spark).
 ALONE = "!"
+#: Ends a root that Maven can't resolve even so, since the description it inherits from was never published.
+UNDESCRIBED = "!!"
 
 
 def pom(roots: Sequence[str]) -> str:
@@ -58,6 +62,10 @@ def resolve(roots: Sequence[str], folder: Path) -> list[Path]:
     Raises:
         StackError: Maven is missing or failed.
     """
+    for root in roots:
+        if root.endswith(UNDESCRIBED):
+            _fetch(root.removesuffix(UNDESCRIBED), folder / "files")
+    roots = [root for root in roots if not root.endswith(UNDESCRIBED)]
     maven = shutil.which("mvn")
     if maven is None:
         raise StackError("raising a version needs Maven, and there is no mvn on the PATH; install it")
@@ -69,6 +77,28 @@ def resolve(roots: Sequence[str], folder: Path) -> list[Path]:
         raise StackError(f"Maven could not resolve {', '.join(roots)}:\n{result.stdout[-2000:]}{result.stderr[-2000:]}")
     found = (folder / "files").rglob("*")
     return sorted(path for path in found if path.is_file() and not path.name.startswith("maven-metadata"))
+
+
+def _fetch(root: str, folder: Path) -> None:
+    """Bring one jar by its address, laid out like a repository.
+
+    Raises:
+        StackError: no repository gave it.
+    """
+    group, artifact, version = root.split(":")
+    path = f"{group.replace('.', '/')}/{artifact}/{version}/{artifact}-{version}.jar"
+    target = folder / path
+    target.parent.mkdir(parents=True)
+    failure = ""
+    for url in repository_urls():
+        try:
+            with urllib.request.urlopen(f"{url}/{path}", timeout=60) as answer:  # noqa: S310 - https, or what the user named
+                target.write_bytes(answer.read())
+        except OSError as error:
+            failure = f"{url}: {error}"
+        else:
+            return
+    raise StackError(f"{root} could not be downloaded from {failure}")
 
 
 def section(files: Mapping[str, tuple[Path, Sequence[str]]]) -> str:

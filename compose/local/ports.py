@@ -1,6 +1,7 @@
 """Free ports on the loopback address."""
 
 import random
+import re
 import socket
 from collections.abc import Container
 from pathlib import Path
@@ -10,6 +11,11 @@ from compose.local.errors import StackError
 LOOPBACK = "127.0.0.1"
 _LOWEST = 20_000
 _EPHEMERAL_DEFAULT = 32_768
+#: How Java's RMI, Cassandra (between nodes, for clients) and asyncio say it.
+_TAKEN = re.compile(
+    r"Port already in use: (\d+)|:(\d+) is in use by another process|Failed to bind port (\d+) on"
+    r"|while attempting to bind on address \('[^']*', (\d+)\)"
+)
 
 
 def is_free(port: int, host: str = LOOPBACK) -> bool:
@@ -71,3 +77,8 @@ def free_ports(preferred: list[int | None], host: str = LOOPBACK) -> list[int]:
     for each in preferred:
         chosen.append(free_port(each, chosen, host))  # each choice depends on those before
     return chosen
+
+
+def taken_ports(said: str) -> set[int]:
+    """The ports that a server's log says somebody else has. Pure."""
+    return {int(number) for found in _TAKEN.finditer(said) for number in found.groups() if number}

@@ -18,6 +18,8 @@ _POLL = 0.02  # seconds between two looks at a condition
 _LOG_LIMIT = 32 << 20  # bytes; a longer log is set aside at the next start
 _GUARD = Path(__file__).with_name("guard.py")
 _TAIL = 30  # lines of the log in an error
+_REVISIONS = 3  # of one start
+_SAID_LIMIT = 1 << 20  # bytes of what a process wrote that are looked into
 
 
 def wait_until(condition: Callable[[], bool], timeout: float, poll: float = _POLL) -> bool:
@@ -61,6 +63,9 @@ class Service:
         stop_timeout: Seconds it may take to end by itself when told to.
         stop_signal: What tells it to end in good order.
         launched: Called once the process exists, before it is ready: the place to write its number down.
+        revise: Called when it ended while starting, with what it wrote to the log meanwhile: changes the service if another
+            start may help (a port was free when it was chosen, and is not any more), and says whether it did. Three times for
+            one start at most.
     """
 
     name: str
@@ -74,6 +79,8 @@ class Service:
     stop_timeout: float = 20.0
     stop_signal: int = signal.SIGTERM
     launched: "Callable[[Service], None] | None" = None
+    revise: "Callable[[Service, str], bool] | None" = None
+    _log_start: int = field(default=0, init=False)
     _pid: int | None = field(default=None, init=False)
     _mark: str | None = field(default=None, init=False)
     _child: "subprocess.Popen[bytes] | None" = field(default=None, init=False)
@@ -125,6 +132,7 @@ class Service:
                 self.log_path.replace(self.log_path.with_suffix(".old.log"))
         try:
             with self.log_path.open("ab") as log:
+                self._log_start = log.seek(0, os.SEEK_END)
                 self._child = subprocess.Popen(
                     list(self.command),
                     stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
@@ -152,16 +160,28 @@ class Service:
             timeout: Seconds to wait, else `start_timeout`.
 
         Raises:
-            StackError: It ended, or was not ready in time; the message holds the end of its log.
+            StackError: It ended, also after it was revised, or was not ready in time; the message holds the end of its log.
         """
         limit = self.start_timeout if timeout is None else timeout
-        settled = wait_until(lambda: not self.running or self.ready(), limit)
-        if self.running and settled:
-            return self
+        for attempt in range(_REVISIONS + 1):
+            settled = wait_until(lambda: not self.running or self.ready(), limit)
+            if self.running and settled:
+                return self
+            if self.running or attempt == _REVISIONS or self.revise is None or not self.revise(self, self._said()):
+                break
+            self.kill()  # what it may have started
+            self.launch()
         code = self._child.returncode if self._child is not None else None
         what = f"was not ready after {limit:g} s" if self.running else f"ended while starting (exit code {code})"
         self.kill()
         raise StackError(f"{self.name} {what}. End of its log {self.log_path}:\n{log_tail(self.log_path)}")
+
+    def _said(self) -> str:
+        """What the process has written to its log since its start, the end of it if it is much."""
+        with contextlib.suppress(OSError), self.log_path.open("rb") as log:
+            log.seek(max(self._log_start, log.seek(0, os.SEEK_END) - _SAID_LIMIT))
+            return log.read().decode("utf-8", "replace")
+        return ""
 
     def start(self) -> Self:
         """Start the process and wait until it is ready; see `launch` and `wait_ready` for what may be raised."""

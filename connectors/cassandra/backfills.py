@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -105,6 +105,10 @@ class Backfills:
         """Stop reading; may be repeated."""
         if self._backfiller is not None:
             await self._backfiller.close()
+
+    def progress(self) -> list[dict[str, Any]] | None:
+        """How far each request of this task is (``backfill.state.progress``); None: nothing is known before ``start``."""
+        return None if self._backfiller is None else self._backfiller.progress()
 
     async def wait(self) -> None:
         """Until there may be something to hand over."""

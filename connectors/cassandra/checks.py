@@ -1,7 +1,6 @@
 """What only this worker's disks and the cluster can tell of a configuration. Decisions are pure; ``check_*`` ask."""
 from __future__ import annotations
 
-import asyncio
 import os
 from collections import Counter
 from pathlib import Path
@@ -15,9 +14,9 @@ from connectors.cassandra.config_rules import split_regexes
 from connectors.cassandra.events.contract import topic_name
 from connectors.cassandra.log.directory import check as check_directory
 from connectors.cassandra.log.directory import scan
-from connectors.cql.session import CqlSession
+from connectors.cql.asking import Names, asked
 from connectors.cql.types import quote
-from connectors.errors import ConfigInvalid, Fatal, MillraceError, Retriable
+from connectors.errors import Fatal, MillraceError, Retriable
 from connectors.java_regex import compile_java
 from connectors.options import ConfigProblem
 
@@ -27,10 +26,10 @@ if TYPE_CHECKING:
     from connectors.cassandra.config import Node
     from connectors.cassandra.server import Cluster, NodeSettings
     from connectors.cql.mutations.definition import TableDefinition
+    from connectors.cql.session import CqlSession
     from connectors.options import Config
 
-#: Seconds that all questions may take together: a REST client waits for the answer.
-DEADLINE_S: Final = 30.0
+_CONNECTING: Final = Names(keys.HOSTS, keys.USER, keys.PASSWORD, keys.SSL)
 #: The first release whose change log can be read.
 OLDEST: Final = (4, 0)
 #: Tables whose SELECT right is tried, and how long one may take.
@@ -100,28 +99,7 @@ async def check_cluster(config: Config) -> list[ConfigProblem]:
 
     It can be reached and logged in to, is 4.0 or later, keeps a change log that can be read, and has tables to capture.
     """
-    session: CqlSession | None = None
-    try:
-        async with asyncio.timeout(DEADLINE_S):
-            session = await CqlSession.acquire(session_settings(config))
-            return await _ask(session, config)
-    except TimeoutError:
-        return [_error(keys.HOSTS, f"The cluster did not answer within {DEADLINE_S:.0f} s; check {keys.HOSTS} and the way to "
-                                   "it")]
-    except ConfigInvalid as error:
-        return [_refused(config, error)]
-    except MillraceError as error:
-        return [_error(keys.HOSTS, f"The cluster can't be asked: {error}")]
-    finally:
-        if session is not None:
-            await session.release()
-
-
-def _refused(config: Mapping[str, Any], error: ConfigInvalid) -> ConfigProblem:
-    text = str(error)
-    if "credentials" in text or "user" in text:
-        return _error(keys.PASSWORD if config[keys.USER] is not None else keys.USER, text)
-    return _error(keys.SSL if config[keys.SSL] else keys.HOSTS, text)
+    return await asked(config, _CONNECTING, lambda: session_settings(config), lambda session: _ask(session, config))
 
 
 async def _ask(session: CqlSession, config: Config) -> list[ConfigProblem]:

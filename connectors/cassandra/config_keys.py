@@ -11,9 +11,8 @@ from connectors.cassandra.config_rules import (
     regex_list,
     shard_of,
     topic_prefix,
-    words,
 )
-from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, Width, at_least, between
+from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, Width, at_least, between, words
 
 # Connection
 HOSTS: Final = "cassandra.hosts"

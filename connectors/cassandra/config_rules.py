@@ -1,4 +1,4 @@
-"""Validators of the options: hosts, directories of nodes, lists of regular expressions, words. Pure functions."""
+"""Validators of the options: hosts, directories of nodes, lists of regular expressions. Pure functions."""
 from __future__ import annotations
 
 import ipaddress
@@ -131,17 +131,6 @@ def topic_prefix(name: str, value: Any) -> str | None:
     if not _PREFIX.match(value):
         return invalid(name, value, "only letters, digits, '.', '_' and '-' may be in the name of a topic")
     return None
-
-
-def words(*allowed: str) -> Validator:
-    """One of the given words, in any case."""
-    folded = {item.lower() for item in allowed}
-
-    def check(name: str, value: Any) -> str | None:
-        if value is not None and str(value).strip().lower() not in folded:
-            return invalid(name, value, "Value must be one of " + ", ".join(allowed))
-        return None
-    return check
 
 
 def absolute_path(name: str, value: Any) -> str | None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from connectors.debezium_metrics import SNAPSHOT, SNAPSHOTS, Rule, declared, mirrored, seconds_to_ms
+
 # The directory of a node's change log.
 DIRECTORY_BYTES: Final = "cassandra_cdc_directory_bytes"
 DIRECTORY_LIMIT: Final = "cassandra_cdc_directory_limit_bytes"
@@ -62,8 +64,27 @@ SNAPSHOT_QUERY_SECONDS: Final = "cassandra_snapshot_query_seconds_total"
 SNAPSHOT_IN_FLIGHT: Final = "cassandra_snapshot_queries_in_flight"
 SNAPSHOT_LIMIT: Final = "cassandra_snapshot_query_limit"
 
+#: Counters that are there with 0 from the start: whoever looks for growth must see the first step.
+FROM_ZERO: Final = (SEGMENTS_READ, SEGMENTS_DELETED, DELETE_ERRORS, DAMAGED, LOST_BYTES, ENTRIES, UPDATES, EVENTS, IGNORED,
+                    UNKNOWN_TABLES, BAD)
+
+_LOG: Final = "commitlog-processor"
+#: What of these Debezium's dashboards have as well.
+DEBEZIUM: Final = {
+    LAG_SECONDS: (Rule("MilliSecondsBehindSource", seconds_to_ms),),
+    EVENTS: (Rule("TotalNumberOfEventsSeen"),),
+    IGNORED: (Rule("NumberOfEventsFiltered"),),
+    BAD: (Rule("NumberOfErroneousEvents"), Rule("NumberOfUnrecoverableErrors", context=_LOG)),
+    DROPPED_CHANGES: (Rule("NumberOfEventsSkipped"),),
+    ENTRIES: (Rule("NumberOfProcessedMutations", context=_LOG),),
+    POSITION: (Rule("CommitlogPosition", context=_LOG),),
+    SNAPSHOT_ROWS: (Rule("TotalNumberOfEventsSeen", context=SNAPSHOT),),
+}
+
 #: Name -> (kind, help), for ``SourceConnector.metrics``.
 METRICS: Final[dict[str, tuple[str, str]]] = {
+    **mirrored(DEBEZIUM),
+    **declared(*SNAPSHOTS),
     DIRECTORY_BYTES: ("gauge", "Bytes of the files in cdc_raw, which count against the node's cdc_total_space."),
     DIRECTORY_LIMIT: ("gauge", "The node's cdc_total_space; at it writes to tables with cdc are refused. 0: not known."),
     DIRECTORY_FILL: ("gauge", "Share of cdc_total_space that is used, 0 to 1; 0 where the limit is not known."),

@@ -18,6 +18,7 @@ from connectors.cassandra.log.follower import LogFollower
 from connectors.cassandra.model import LogPosition
 from connectors.cassandra.stream import Counts, Missing, Stream
 from connectors.cql.session import CqlSession
+from connectors.debezium_metrics import Mirror, report_snapshots
 from connectors.errors import Retriable
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class Run:
         self._settings = settings.task_settings(config)
         self._events = settings.event_settings(config)
         self._node = settings.task_node(config)
+        self._metrics = Mirror(context.metrics, "cassandra", self._settings.prefix, metrics.DEBEZIUM)
         self._shard = settings.shard(config)
         self._saved = context.offsets.items()
         self._session: CqlSession | None = None
@@ -67,7 +69,7 @@ class Run:
         #: Offsets that are to be saved with the next batch: definitions.
         self._unsaved: list[tuple[Position, Position | None]] = []
         self._kept: dict[str, str] = {}
-        self.latency = Latency(context.metrics, self._node.name if self._node is not None else "")
+        self.latency = Latency(self._metrics, self._node.name if self._node is not None else "")
         self._reported = 0.0
         self._labels = {"node": self._node.name} if self._node is not None else {}
         self._stream: Stream | None = None
@@ -113,6 +115,7 @@ class Run:
                 await asyncio.gather(self._watch, return_exceptions=True)
 
     async def _release(self) -> None:
+        self._metrics.disconnected()
         session, self._session = self._session, None
         if session is not None:
             await session.release()
@@ -123,18 +126,21 @@ class Run:
         """See ``SourceTask.batches``."""
         config = self._context.config
         known = saved.definitions(self._settings.prefix, self._saved)
-        self._catalog = Catalog(TableFilter(*settings.table_lists(config)), self._log, self._context.metrics)
+        self._catalog = Catalog(TableFilter(*settings.table_lists(config)), self._log, self._metrics)
         self._catalog.remember(known)
         self._kept = {each.table_id: each.text() for each in known}
         await self._connect(required=not known)
+        self._metrics.connected()
+        for name in metrics.FROM_ZERO:
+            self._metrics.add(name, 0, self._labels)
         place = self._place()
         if self._node is not None:
-            self._follower = LogFollower(settings.log_settings(config, self._node), place, self._context.metrics, self._log)
+            self._follower = LogFollower(settings.log_settings(config, self._node), place, self._metrics, self._log)
         where = Where(partition=self._partition, node=self._node.name if self._node is not None else "", segment=0, version=0)
         stream = self._stream = Stream(where, place, self._catalog, self._builder, self._log)
         backfills = self._backfills = Backfills(
             settings.backfill_settings(config), self._shard, self._saved, catalog=self._catalog, builder=self._builder,
-            refresh=self._refresh, metrics=self._context.metrics, log=self._log)
+            refresh=self._refresh, metrics=self._metrics, log=self._log)
         backfills.instruct(self._instructions)
         await self._begin_backfills()
         self._watch = asyncio.create_task(self._keep_watch())
@@ -372,6 +378,9 @@ class Run:
                             (metrics.DROPPED_CHANGES, self._stream.skipped() - self._skipped),
                             (metrics.FULL_DECODES, self._stream.full_decodes() - self._decoded)):
             if value > 0:
-                self._context.metrics.add(name, value, self._labels)
+                self._metrics.add(name, value, self._labels)
         self._skipped, self._decoded = self._stream.skipped(), self._stream.full_decodes()
         self.latency.report()
+        progress = self._backfills.progress() if self._backfills is not None else None
+        if progress is not None:
+            report_snapshots(self._metrics.debezium, progress, time.time_ns() // 1_000_000)

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import cassandra
 import cramjam
-from cassandra import ConsistencyLevel
+from cassandra import AuthenticationFailed, ConsistencyLevel
 from cassandra import connection as driver_connection
-from cassandra.auth import PlainTextAuthProvider
+from cassandra.auth import AuthProvider, PlainTextAuthenticator
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, DefaultConnection, ExecutionProfile, ResponseFuture
+from cassandra.connection import ConnectionException
 from cassandra.metadata import KeyspaceMetadata
 from cassandra.policies import (
     DCAwareRoundRobinPolicy,
@@ -27,7 +28,7 @@ from cassandra.protocol import PrepareMessage
 from cassandra.query import BoundStatement, PreparedStatement, SimpleStatement
 
 from connectors.cql.encoding import encoder
-from connectors.cql.failures import SchemaChanged, translate
+from connectors.cql.failures import SchemaChanged, explain, translate
 from connectors.cql.rows import HAVE_C, RawProtocolHandler, RawRows, RowDecoder, keep_raw
 from connectors.cql.tls import ssl_context
 from connectors.cql.types import CqlType, has_newer_fields, same_on_the_wire, to_text
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from connectors.cql.session import SessionSettings
+    from connectors.errors import MillraceError
 
 LOG: Final = logging.getLogger(__name__)
 #: How often a node that is away is tried again, at most.
@@ -219,25 +221,90 @@ def _cluster(settings: SessionSettings, context: Any, provider: Any, profile: An
         idle_heartbeat_interval=settings.heartbeat_s, idle_heartbeat_timeout=settings.heartbeat_s)
 
 
+class _Login(AuthProvider):  # type: ignore[misc]
+    """Logs each new connection in with the password as it is then: it may be rotated while the session lives.
+
+    Attributes:
+        password: gives it; called on any thread.
+        let_in: whether the credentials were taken once.
+        refusal: what a node said when it refused them at the last attempt to connect; None: it did not.
+    """
+
+    def __init__(self, user: str, password: Callable[[], str]) -> None:
+        self._user = user
+        self.password = password
+        self.let_in = False
+        self.refusal: str | None = None
+
+    def new_authenticator(self, host: str) -> Any:
+        """See the driver's class."""
+        del host
+        return _Authenticator(self, self._user)
+
+
+class _Authenticator(PlainTextAuthenticator):  # type: ignore[misc]
+    """The login of one connection, or of one after the other: the driver keeps it while it tries to reach a node again."""
+
+    def __init__(self, login: _Login, user: str) -> None:
+        super().__init__(user, "")
+        self.login = login
+
+    def initial_response(self) -> Any:
+        """See the driver's class."""
+        self.password = self.login.password()
+        return super().initial_response()
+
+    def on_authentication_success(self, token: Any) -> None:
+        """See the driver's class."""
+        del token
+        self.login.let_in = True
+
+
 class LargeReads(DefaultConnection):  # type: ignore[misc]
     """The driver's connection with larger reads: with its own 4 KiB a page of 1 MB takes the GIL 250 times."""
 
     in_buffer_size = 65_536
 
+    @classmethod
+    def factory(cls, endpoint: Any, timeout: Any, *arguments: Any, **options: Any) -> Any:
+        """Open a connection. Blocks.
+
+        The driver gives a node up for good that refuses a login. To a session that was let in before, a refusal is told as a
+        connection that failed: it is tried again, with the password as it is then.
+        """
+        authenticator = options.get("authenticator")
+        login = authenticator.login if isinstance(authenticator, _Authenticator) else None
+        refusal = None
+        try:
+            return super().factory(endpoint, timeout, *arguments, **options)
+        except AuthenticationFailed as error:
+            if login is None or not login.let_in:
+                raise
+            refusal = str(error)
+            raise ConnectionException(refusal, endpoint) from error
+        finally:
+            if login is not None:
+                login.refusal = refusal
+
 
 class Connection:
     """A cluster's connections: a driver's session has one per node (per shard with scylla-driver), so several have several."""
 
-    def __init__(self, cluster: Any, sessions: Sequence[Any], addresses: Sequence[str]) -> None:
+    def __init__(self, cluster: Any, sessions: Sequence[Any], addresses: Sequence[str], login: _Login | None) -> None:
         self.cluster = cluster
         self.addresses = addresses
+        self._login = login
         self.session = sessions[0]
         self._turns = cycle(sessions)
         self._replication: set[str] = set()
 
     @classmethod
-    def open_(cls, settings: SessionSettings) -> Connection:
+    def open_(cls, settings: SessionSettings, password: Callable[[], str]) -> Connection:
         """Connect. Blocks.
+
+        Args:
+            settings: how.
+            password: asked for each connection, on any thread; counts in place of the settings' own.
 
         Raises:
             Retriable: no node answers.
@@ -250,9 +317,7 @@ class Connection:
         if settings.compression != "none":
             _offer_compression()
         context = ssl_context(settings.tls) if settings.tls is not None else None
-        provider = None
-        if settings.user is not None:
-            provider = PlainTextAuthProvider(settings.user, settings.password.value if settings.password else "")
+        provider = _Login(settings.user, password) if settings.user is not None else None
         profile = ExecutionProfile(
             load_balancing_policy=_Routing(DCAwareRoundRobinPolicy(settings.local_dc or "")), retry_policy=_Retry(),
             consistency_level=consistency_level(settings.consistency), request_timeout=settings.request_timeout_s,
@@ -274,7 +339,7 @@ class Connection:
                 raise ConfigInvalid(f"the cluster has no data centre {settings.local_dc!r}; it has "
                                     f"{', '.join(sorted(centres))}") from error
             raise translate(error, "", settings.addresses) from error
-        return cls(cluster, sessions, settings.addresses)
+        return cls(cluster, sessions, settings.addresses, provider)
 
     def prepare(self, text: str, types: Sequence[CqlType | None] | None) -> Statement:
         """Prepare a query. Blocks.
@@ -286,9 +351,13 @@ class Connection:
         try:
             prepared = self._prepare(text)
         except Exception as error:
-            raise translate(error, text, self.addresses) from error
+            raise self.error(error, text) from error
         self._learn_replication(prepared)
         return Statement(text, prepared, types)
+
+    def error(self, error: BaseException, text: str) -> MillraceError:
+        """The error to raise in place of what the driver raised when it was asked ``text``."""
+        return explain(translate(error, text, self.addresses), self._login.refusal if self._login is not None else None)
 
     def _prepare(self, text: str) -> Any:
         # Session.prepare would do, but for its reader of types (see RawProtocolHandler), which it can't be told to leave alone.

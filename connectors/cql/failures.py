@@ -20,6 +20,10 @@ class NodesAway(Retriable):
     """No node could be asked at all."""
 
 
+class LoginRefused(ConfigInvalid):
+    """The cluster refuses the credentials of a session that it let in before: they may be rotated just now."""
+
+
 #: Parts of refusals that say that something named in the query is not there (any more).
 _GONE = ("undefined column", "undefined name", "unknown identifier", "unrecognized name", "unconfigured table",
          "does not exist", "unconfigured columnfamily", "unknown field", "non-existent", "unknown table",
@@ -84,10 +88,20 @@ def _node(host: Any) -> str:
     return str(getattr(host, "endpoint", host))
 
 
-def _login(text: str, where: str) -> MillraceError:
+def _login(text: str, where: str, kind: type[ConfigInvalid] = ConfigInvalid) -> MillraceError:
     if any(part in text.lower() for part in _PASSING_LOGIN):
-        return Retriable(f"a node could not check the credentials: {text}{where}")
-    return ConfigInvalid(f"the cluster refuses the credentials: {text}; check the user and the password{where}")
+        return Retriable(f"a node could not check the credentials ({text}){where}")
+    return kind(f"the cluster refuses the credentials ({text}); check the user and the password{where}")
+
+
+def explain(error: MillraceError, refusal: str | None) -> MillraceError:
+    """The error of a query, or what is behind it: no node can be asked because new connections are not let in.
+
+    Args:
+        error: as ``translate`` made it.
+        refusal: what a node said at the last attempt to connect, if it refused the credentials.
+    """
+    return error if refusal is None or not isinstance(error, NodesAway) else _login(refusal, "", LoginRefused)
 
 
 def _no_host(error: Any, where: str, asked: str) -> MillraceError:

@@ -7,6 +7,7 @@ interpreter lock, and hold up the answers to all other queries while it has it.
 from __future__ import annotations
 
 import asyncio
+import copy
 import time
 from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Any, Final
@@ -14,14 +15,14 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from connectors.cql.failures import NodesAway, SchemaChanged, translate
+from connectors.cql.failures import LoginRefused, NodesAway, SchemaChanged
 from connectors.cql.tls import TlsSettings
 from connectors.cql.types import CqlType  # noqa: TC001 - for users of this module
 from connectors.errors import Fatal, Retriable
 from connectors.options import Password  # noqa: TC001 - msgspec reads the annotation at run time
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from connectors.cql.driver import Connection, Statement
 
@@ -41,7 +42,7 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         contact_points: (host or address, port) of some nodes; the others are found through them.
         user: for PLAIN authentication, or None for none.
-        password: its password.
+        password: its password; it may get another value while the session lives, which counts for connections from then on.
         local_dc: the data centre whose nodes are asked; None: that of the contact points.
         consistency: the level of queries that name none.
         compression: of the protocol: ``none``, ``lz4`` or ``snappy``. On a fast network it makes no difference that could be
@@ -149,14 +150,22 @@ class _Shared:
     """What the sessions with equal settings have in common."""
 
     def __init__(self, settings: SessionSettings) -> None:
-        self.settings = settings
+        #: As they were asked for: passwords that change in place do not move it to another place in ``_SESSIONS``.
+        self.settings = copy.deepcopy(settings)
         self.loop = asyncio.get_running_loop()
-        self.users = 0
+        self.users: list[CqlSession] = []
         self.mailbox = _Mailbox(self.loop)
-        self.connecting = self.loop.create_task(asyncio.to_thread(_connect, settings))
+        self.connecting = self.loop.create_task(asyncio.to_thread(_connect, settings, self.password))
         self.statements: OrderedDict[tuple[str, Any], asyncio.Future[Statement]] = OrderedDict()
         self.stats = QueryStats()
         self.away_since: float | None = None
+        self.refused = False
+
+    def password(self) -> str:
+        """That of the newest user: those of users that have gone are not renewed any more. Called on any thread."""
+        newest = self.users[-1:]
+        password = newest[0].settings.password if newest else self.settings.password
+        return password.value if password is not None else ""
 
     @property
     def connection(self) -> Connection:
@@ -165,7 +174,8 @@ class _Shared:
     @property
     def stale(self) -> bool:
         failed = self.connecting.done() and (self.connecting.cancelled() or self.connecting.exception() is not None)
-        return failed or (self.away_since is not None and self.loop.time() - self.away_since > STALE_AFTER_S)
+        away = self.away_since is not None and self.loop.time() - self.away_since > STALE_AFTER_S
+        return failed or away or self.refused
 
     async def close(self) -> None:
         """Close the connections, when the last user has gone."""
@@ -183,11 +193,11 @@ class _Shared:
         await asyncio.to_thread(connection.close)
 
 
-def _connect(settings: SessionSettings) -> Connection:
+def _connect(settings: SessionSettings, password: Callable[[], str]) -> Connection:
     # Loading the driver takes a few hundred milliseconds, so it happens here and not when the module is imported.
     from connectors.cql.driver import Connection
 
-    return Connection.open_(settings)
+    return Connection.open_(settings, password)
 
 
 #: Sessions by event loop and settings.
@@ -197,8 +207,10 @@ _SESSIONS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[SessionSettings, _S
 class CqlSession:
     """A session on the event loop's side; the driver's own threads do the I/O. Take one with ``acquire``."""
 
-    def __init__(self, shared: _Shared) -> None:
+    def __init__(self, shared: _Shared, settings: SessionSettings) -> None:
         self._shared: _Shared | None = shared
+        self.settings = settings
+        shared.users.append(self)
 
     @classmethod
     async def acquire(cls, settings: SessionSettings) -> CqlSession:
@@ -211,9 +223,9 @@ class CqlSession:
         sessions = _SESSIONS.setdefault(asyncio.get_running_loop(), {})
         shared = sessions.get(settings)
         if shared is None or shared.stale:
-            shared = sessions[settings] = _Shared(settings)
-        session = cls(shared)
-        shared.users += 1
+            shared = _Shared(settings)
+            sessions[shared.settings] = shared
+        session = cls(shared, settings)
         try:
             await asyncio.shield(shared.connecting)
         except BaseException:
@@ -231,7 +243,7 @@ class CqlSession:
         shared, self._shared = self._shared, None
         if shared is None:
             return None
-        shared.users -= 1
+        shared.users.remove(self)
         if shared.users:
             return None
         sessions = _SESSIONS.get(shared.loop, {})
@@ -376,14 +388,14 @@ class CqlSession:
         except BaseException as error:
             for each in totals:
                 each.errors += 1
-            known = translate(error, text, shared.settings.addresses)
+            known = shared.connection.error(error, text)
             self._note(shared, known)
             raise known from error
         finally:
             for each in totals:
                 each.in_flight -= 1
         spent = shared.loop.time() - started
-        shared.away_since = None
+        shared.away_since, shared.refused = None, False
         for each in totals:
             each.queries += 1
             each.latency_s += spent
@@ -395,6 +407,7 @@ class CqlSession:
             shared.away_since = shared.loop.time()
         elif not isinstance(error, Retriable):
             shared.away_since = None
+            shared.refused = isinstance(error, LoginRefused)
 
 
 _CLOSING: set[asyncio.Task[None]] = set()

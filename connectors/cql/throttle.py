@@ -1,4 +1,7 @@
-"""How many queries are in flight, how large pages are, how long to wait after a fault. Pure: no clock, no I/O."""
+"""How many queries are in flight, how large pages are, how many rows come in a second, how long to wait after a fault.
+
+Pure: no clock, no I/O.
+"""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
@@ -55,6 +58,22 @@ class InFlightLimit:
     def _cut(self, factor: float) -> None:
         self._value = max(self._least, self._value * factor)
         self._since_cut = 0
+
+
+class Pace:
+    """At most so many rows per second on average; 0: no limit. Times in seconds of any clock."""
+
+    def __init__(self, rows_per_s: int) -> None:
+        self._cost_s = 1 / rows_per_s if rows_per_s > 0 else 0.0
+        self._free_at = 0.0
+
+    def wait_s(self, now: float) -> float:
+        """How long to wait before the next page."""
+        return max(self._free_at - now, 0.0)
+
+    def spent(self, rows: int, now: float) -> None:
+        """A page of so many rows came."""
+        self._free_at = max(self._free_at, now) + rows * self._cost_s
 
 
 class PageSize:

@@ -382,8 +382,9 @@ RULE_KEYS: Final[tuple[ConfigKey, ...]] = (
               doc="With type=hash: MD5, SHA-1, SHA-256, SHA-512, SHA3-256 ... The field holds it in hexadecimal.",
               example="SHA-512"),
     ConfigKey(name="salt.secret", type=ConfigType.PASSWORD, default=None,
-              doc="With the hashes: a fixed text that goes before the value, so that nobody can try values out. A secret: give "
-                  "it as a reference to a config provider.", example="${file:/etc/millrace/salts.properties:mail}"),
+              doc="With the hashes: a fixed text that goes before the value, so that nobody can try values out. It is "
+                  "secret, so give it as a reference to a config provider.",
+              example="${file:/etc/millrace/salts.properties:mail}"),
     ConfigKey(name="salt.field", type=ConfigType.STRING, default=None,
               doc="With the hashes: another field of the same row, whose value goes before this one's (behind salt.secret), so "
                   "that equal values in two rows give different hashes.", example="id"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import ssl
+import threading
 from typing import TYPE_CHECKING, Final
 
 from connectors.errors import MillraceError, Retriable
@@ -111,10 +112,10 @@ class BinlogClient:
         raise next((error for error in failed if isinstance(error, Retriable)), failed[-1])
 
     async def _start(self, address: Address, context: ssl.SSLContext | None) -> ServerInfo:
+        given_up = threading.Event()
         session = await _in_thread(
             functools.partial(log_in, self._settings, address, context, self._place, by_gtid=self._use_gtid,
-                              annotate=self._annotate)
-        )
+                              annotate=self._annotate, given_up=given_up), given_up)
         self._session = session
         self._error = None
         self._framer = Framer(verify=self._settings.verify_checksums, size=self._read_bytes)
@@ -280,12 +281,13 @@ def _wake(woken: asyncio.Future[None]) -> None:
         woken.set_result(None)
 
 
-async def _in_thread(work: functools.partial[Session]) -> Session:
-    """The thread's result; if we are cancelled meanwhile, its connection is closed as soon as it stands."""
+async def _in_thread(work: functools.partial[Session], given_up: threading.Event) -> Session:
+    """The thread's result; if we are cancelled meanwhile, it is told to give up, and its connection closed if it stands."""
     running = asyncio.get_running_loop().run_in_executor(None, work)
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
+        given_up.set()
         running.add_done_callback(_abandon)
         raise
 

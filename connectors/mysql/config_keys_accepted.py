@@ -3,8 +3,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from connectors.mysql.config_keys_rules import accepted, not_negative, positive, words
-from connectors.options import ConfigType
+from connectors.mysql.config_keys_rules import accepted, not_negative, positive
+from connectors.options import ConfigType, words
 
 _LINEAGE: Final = "lineage is not reported to OpenLineage."
 

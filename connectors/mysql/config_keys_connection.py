@@ -9,9 +9,8 @@ from connectors.mysql.config_keys_rules import (
     positive,
     regex_list,
     unless_none,
-    words,
 )
-from connectors.options import REQUIRED, ConfigKey, ConfigType, Importance, Width, between
+from connectors.options import REQUIRED, ConfigKey, ConfigType, Importance, Width, between, words
 
 HOST: Final = "database.hostname"
 PORT: Final = "database.port"

@@ -4,8 +4,8 @@ from __future__ import annotations
 from typing import Final
 
 from connectors.java_regex import java_expression
-from connectors.mysql.config_keys_rules import key_columns, operations, regex_list, topic_name, words
-from connectors.options import REQUIRED, ConfigKey, ConfigType, Importance, Width, all_of, at_least, between, non_empty
+from connectors.mysql.config_keys_rules import key_columns, operations, regex_list, topic_name
+from connectors.options import REQUIRED, ConfigKey, ConfigType, Importance, Width, all_of, at_least, between, non_empty, words
 
 PREFIX: Final = "topic.prefix"
 OUTPUT: Final = "output.format"

@@ -11,9 +11,8 @@ from connectors.mysql.config_keys_rules import (
     table_or_none,
     topic_name,
     unless_none,
-    words,
 )
-from connectors.options import ConfigKey, ConfigType, Importance, Width, between
+from connectors.options import ConfigKey, ConfigType, Importance, Width, between, words
 
 BATCH: Final = "max.batch.size"
 QUEUE: Final = "max.queue.size"

@@ -126,17 +126,6 @@ def not_negative(name: str, value: Any) -> str | None:
     return invalid(name, value, "A non-negative integer is expected") if value is None or value < 0 else None
 
 
-def words(*allowed: str) -> Validator:
-    """One of the given words, in any case."""
-    folded = {item.lower() for item in allowed}
-
-    def check(name: str, value: Any) -> str | None:
-        if value is not None and str(value).strip().lower() not in folded:
-            return invalid(name, value, "Value must be one of " + ", ".join(allowed))
-        return None
-    return check
-
-
 def operations(name: str, value: Any) -> str | None:
     """Operations to leave out: of c, u, d, t, r, or only none."""
     items = [str(item).strip() for item in value or () if str(item).strip()]

@@ -146,7 +146,8 @@ async def connect(settings: ConnectionSettings, *, server_name: str = "") -> Con
 async def _connected(settings: ConnectionSettings, address: Address, context: ssl.SSLContext | None, name: str) -> Connection:
     connection = _Connection(
         host=address.host, port=address.port, user=settings.user, password=driver_password(settings.secret), charset="utf8mb4",
-        connect_timeout=settings.connect_timeout_s, autocommit=True, ssl=context, program_name=settings.name,
+        # No limit of the driver's own: up to Python 3.11 its wait_for forgets a cancellation that comes as the socket opens.
+        connect_timeout=None, autocommit=True, ssl=context, program_name=settings.name,
         loop=asyncio.get_running_loop(), cursorclass=_Cursor,
     )  # fmt: skip
     connection.tls_required = settings.tls is not None and settings.tls.required
@@ -245,7 +246,7 @@ def _refused(code: int) -> str:
     if code in {2026, 3159}:
         return "set database.ssl.mode as the server wants it: required where it insists on TLS, preferred where it has none"
     if code in {1820, 1862}:
-        return "give the account a new password: ALTER USER ... IDENTIFIED BY '...'"
+        return "give the account a new password with ALTER USER ... IDENTIFIED BY '...'"
     if code in {3118, 4151}:
         return "unlock the account: ALTER USER ... ACCOUNT UNLOCK"
     return ("give the account a way of logging in that this program has: mysql_native_password, caching_sha2_password or "

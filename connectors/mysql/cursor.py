@@ -1,7 +1,7 @@
 """Where the stream is: file and position, the transaction that is open, and the offsets that say so."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from connectors.mysql import positions, start
 from connectors.mysql.model import Place
@@ -12,9 +12,6 @@ if TYPE_CHECKING:
     from connectors.api import Position
     from connectors.mysql.gtid import GtidSet
     from connectors.mysql.start import Done, Spot, Start
-
-#: Size of a binlog's magic number: where its first event begins.
-FIRST_POSITION: Final = 4
 
 
 class Cursor:

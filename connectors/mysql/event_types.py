@@ -74,11 +74,6 @@ IDLE: Final = frozenset({
     BINLOG_CHECKPOINT, GTID_LIST, START_ENCRYPTION, UNKNOWN, SLAVE, START_V3,
 })  # fmt: skip
 
-#: Events of statements that load files: they change rows without row images.
-STATEMENT_LOADS: Final = frozenset({
-    LOAD, CREATE_FILE, APPEND_BLOCK, EXEC_LOAD, DELETE_FILE, NEW_LOAD, BEGIN_LOAD_QUERY, EXECUTE_LOAD_QUERY,
-})  # fmt: skip
-
 #: Flag of an event header: the server made it for this connection, it is in no file.
 ARTIFICIAL: Final = 0x20
 #: Flag of an event header: who doesn't know the type may skip the event.

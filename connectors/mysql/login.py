@@ -18,6 +18,8 @@ from connectors.mysql.connection import NO_TLS, ServerInfo, failure, info_of, va
 from connectors.mysql.packets import SEND_ANNOTATE_ROWS, PurgedError, dump_command, dump_error, dump_gtid_command
 
 if TYPE_CHECKING:
+    import threading
+
     from connectors.mysql.model import Place
     from connectors.mysql.settings import Address, ConnectionSettings
 
@@ -87,12 +89,15 @@ class Session(NamedTuple):
 
 def log_in(
     settings: ConnectionSettings, address: Address, context: ssl.SSLContext | None, place: Place, *, by_gtid: bool,
-    annotate: bool,
+    annotate: bool, given_up: threading.Event,
 ) -> Session:
-    """Connect to one server and ask for its binlog; see ``BinlogClient``.
+    """Connect to one server and ask for its binlog; see ``BinlogClient``. Blocks.
+
+    ``given_up`` is set when nobody wants the binlog any more: asking for it all the same would end the connection of whoever
+    reads it by now under the same number.
 
     Raises:
-        Retriable: the server doesn't answer.
+        Retriable: the server doesn't answer, or the attempt was given up.
         PurgedError: it does not have the place's file any more (seen here only for files beyond 4 GiB).
         ConfigInvalid: it refuses us.
         Fatal: it can't do what is wanted.
@@ -114,7 +119,10 @@ def log_in(
         own = settings.server_id or _drawn(driver, info)
         _prepare(driver, settings, info, own)
         session = Session(driver, info, own, int(driver.thread_id()), by_gtid)  # type: ignore[no-untyped-call]
-        driver.send(_dump(driver, info, own, place, by_gtid=by_gtid, annotate=annotate))
+        request = _dump(driver, info, own, place, by_gtid=by_gtid, annotate=annotate)
+        if given_up.is_set():
+            raise Retriable("reading the binlog was given up before it began")  # noqa: TRY301 - the connection is to be closed
+        driver.send(request)
         driver.socket.setblocking(False)
     except BaseException as error:
         driver.drop()

@@ -8,15 +8,16 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from connectors import debezium_metrics as debezium
 from connectors.mysql import latency as heartbeats
 from connectors.mysql.snapshot import model as pulls_model
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from connectors.api import TaskMetrics
 
-_PREFIX: Final = "debezium_metrics_"
+_PREFIX: Final = debezium.PREFIX
 
 CONNECTED: Final = f"{_PREFIX}Connected"
 BEHIND_MS: Final = f"{_PREFIX}MilliSecondsBehindSource"
@@ -30,42 +31,38 @@ ERRONEOUS: Final = f"{_PREFIX}NumberOfErroneousEvents"
 COMMITTED: Final = f"{_PREFIX}NumberOfCommittedTransactions"
 ROLLED_BACK: Final = f"{_PREFIX}NumberOfRolledBackTransactions"
 LARGE: Final = f"{_PREFIX}NumberOfLargeTransactions"
+UNENDED: Final = f"{_PREFIX}NumberOfNotWellFormedTransactions"
+SKIPPED: Final = f"{_PREFIX}NumberOfSkippedEvents"
+OMITTED: Final = f"{_PREFIX}NumberOfEventsSkipped"
+DISCONNECTS: Final = f"{_PREFIX}NumberOfDisconnects"
+SINCE_LAST_S: Final = f"{_PREFIX}SecondsSinceLastEvent"
 POSITION: Final = f"{_PREFIX}BinlogPosition"
 FILE: Final = "mysql_binlog_file_number"
 GTIDS: Final = f"{_PREFIX}IsGtidModeEnabled"
-TABLES: Final = f"{_PREFIX}TotalTableCount"
-TABLES_LEFT: Final = f"{_PREFIX}RemainingTableCount"
-PULL_RUNNING: Final = f"{_PREFIX}SnapshotRunning"
-PULL_PAUSED: Final = f"{_PREFIX}SnapshotPaused"
-PULL_COMPLETED: Final = f"{_PREFIX}SnapshotCompleted"
-PULL_ABORTED: Final = f"{_PREFIX}SnapshotAborted"
-PULL_ROWS: Final = f"{_PREFIX}RowsScanned"
 PULL_TOTAL: Final = "mysql_snapshot_rows_estimated"
+
+_STREAMING: Final = (
+    "Connected", *debezium.BEHIND, "MilliSecondsSinceLastEvent", "SecondsSinceLastEvent", "TotalNumberOfEventsSeen",
+    "TotalNumberOfCreateEventsSeen", "TotalNumberOfUpdateEventsSeen", "TotalNumberOfDeleteEventsSeen", "NumberOfEventsFiltered",
+    "NumberOfErroneousEvents", "NumberOfEventsSkipped", "NumberOfSkippedEvents", "NumberOfCommittedTransactions",
+    "NumberOfRolledBackTransactions", "NumberOfNotWellFormedTransactions", "NumberOfLargeTransactions", "NumberOfDisconnects",
+    "BinlogPosition", "IsGtidModeEnabled",
+)
+_SNAPSHOT: Final = (*debezium.SNAPSHOTS, "HoldingGlobalLock")
+_HISTORY: Final = (
+    "ChangesRecovered", "ChangesApplied", "RecoveryStartTime", "MilliSecondsSinceLastRecoveredChange",
+    "MilliSecondsSinceLastAppliedChange",
+)
+#: Which context a metric is of, where it is not the stream.
+CONTEXTS: Final = {f"{_PREFIX}{name}": context for names, context in (
+    (_SNAPSHOT, debezium.SNAPSHOT), (_HISTORY, debezium.HISTORY)) for name in names}
+#: What a snapshot has besides, of what the stream has too.
+_IN_SNAPSHOT: Final = {"context": debezium.SNAPSHOT}
 
 #: Name -> (kind, help), for ``SourceConnector.metrics``. Label ``table`` where a number is of one table.
 METRICS: Final[dict[str, tuple[str, str]]] = {
-    CONNECTED: ("gauge", "1 while the binlog connection stands."),
-    BEHIND_MS: ("gauge", "How long ago the change was committed that was read last, milliseconds; 0 while there is none new."),
-    SINCE_LAST_MS: ("gauge", "Milliseconds since the last change of a captured table was committed; -1 before the first."),
-    EVENTS: ("counter", "Events of the binlog with changes of captured tables."),
-    CREATES: ("counter", "Rows inserted into captured tables."),
-    UPDATES: ("counter", "Rows updated in captured tables."),
-    DELETES: ("counter", "Rows deleted from captured tables."),
-    FILTERED: ("counter", "Events of the binlog with changes that were left out by a filter."),
-    ERRONEOUS: ("counter", "Rows that could not be decoded."),
-    COMMITTED: ("counter", "Transactions read to their commit."),
-    ROLLED_BACK: ("counter", "Transactions in the binlog that were rolled back."),
-    LARGE: ("counter", "Transactions that were sent in several batches before their end was read."),
-    POSITION: ("gauge", "Position in the binlog file that is being read."),
-    FILE: ("gauge", "Number of that file."),
-    GTIDS: ("gauge", "1 if the server knows transactions by GTIDs, so that the stream can go on at another one."),
-    TABLES: ("gauge", "Tables of full pulls that are not over."),
-    TABLES_LEFT: ("gauge", "Those of them that have not been read to their end."),
-    PULL_RUNNING: ("gauge", "1 while a full pull runs."),
-    PULL_PAUSED: ("gauge", "1 while none runs and one is paused."),
-    PULL_COMPLETED: ("gauge", "1 if the youngest full pull was read to its end."),
-    PULL_ABORTED: ("gauge", "1 if the youngest full pull was cancelled or failed."),
-    PULL_ROWS: ("gauge", "Rows of a table that the youngest full pull of it has sent."),
+    **debezium.declared(*_STREAMING, *_SNAPSHOT, *_HISTORY),
+    FILE: ("gauge", "Number of the binlog file that is being read."),
     PULL_TOTAL: ("gauge", "Rows that it has to send, as the server estimates."),
     **heartbeats.METRICS,
     **pulls_model.METRICS,
@@ -73,15 +70,15 @@ METRICS: Final[dict[str, tuple[str, str]]] = {
 
 _TOTALS: Final = {
     EVENTS: "events", CREATES: "creates", UPDATES: "updates", DELETES: "deletes", FILTERED: "filtered", ERRONEOUS: "bad",
-    COMMITTED: "transactions", ROLLED_BACK: "rolled_back", LARGE: "large",
+    COMMITTED: "transactions", ROLLED_BACK: "rolled_back", LARGE: "large", UNENDED: "unended",
 }
-_OVER: Final = frozenset({"completed", "done", "cancelled", "failed"})
 
 
 class Counts(Protocol):
     """What a stream counts since it was started; see ``connectors.mysql.stream.Counters``."""
 
     last_ts_ms: int
+    snapshot_bad: int
 
 
 class At(Protocol):
@@ -101,7 +98,8 @@ class Client(Protocol):
 
 
 def report(to: TaskMetrics, *, counters: Counts, cursor: At, client: Client, latency: Mapping[str, float],
-           pulls: Sequence[Mapping[str, Any]], behind_bytes: int | None = None) -> None:
+           pulls: Sequence[Mapping[str, Any]], behind: debezium.Behind, behind_bytes: int | None = None,
+           keep_going: bool = True) -> None:
     """Report all numbers of a task; call it every second or so. Does not block.
 
     Args:
@@ -111,6 +109,8 @@ def report(to: TaskMetrics, *, counters: Counts, cursor: At, client: Client, lat
         client: reads for it.
         latency: ``Latency.numbers``.
         pulls: ``Puller.progress``.
+        behind: of the task.
+        keep_going: whether rows that can't be decoded are left out.
         behind_bytes: bytes of the binlog that were not read, if that is known.
     """
     now_ms = time.time_ns() // 1_000_000
@@ -122,11 +122,16 @@ def report(to: TaskMetrics, *, counters: Counts, cursor: At, client: Client, lat
         fresh = fresh or (grown > 0 and name == EVENTS)
         before[attribute] = total
         to.add(name, grown)
+        if name == ERRONEOUS:
+            to.add(SKIPPED, grown if keep_going else 0)
+            to.add(OMITTED, grown if keep_going else 0)
     age_ms = now_ms - counters.last_ts_ms if counters.last_ts_ms else -1
     to.set(CONNECTED, 1)
+    to.add(DISCONNECTS, 0)
     to.set(SINCE_LAST_MS, age_ms)
+    to.set(SINCE_LAST_S, age_ms / 1000 if age_ms >= 0 else -1)
     behind_ms = max(0, age_ms) if fresh or client.pending else 0
-    to.set(BEHIND_MS, behind_ms)
+    behind.report(to, behind_ms)
     to.set(heartbeats.LAG_SECONDS, behind_ms / 1000)
     to.set(POSITION, cursor.pos)
     number = cursor.file.rpartition(".")[2]
@@ -136,36 +141,56 @@ def report(to: TaskMetrics, *, counters: Counts, cursor: At, client: Client, lat
         to.set(heartbeats.LAG_BYTES, behind_bytes)
     for name, seconds in latency.items():
         to.set(name, seconds)
-    _report_pulls(to, pulls)
+    _report_pulls(to, pulls, now_ms, before, counters.snapshot_bad, keep_going=keep_going)
 
 
 def stopped(to: TaskMetrics) -> None:
-    """The binlog connection is gone."""
+    """The binlog connection, which stood, is gone."""
     to.set(CONNECTED, 0)
+    to.add(DISCONNECTS, 1)
 
 
-def _report_pulls(to: TaskMetrics, pulls: Sequence[Mapping[str, Any]]) -> None:
-    states = [str(each.get("state")) for each in pulls]
-    to.set(heartbeats.SNAPSHOT_RUNNING, states.count("running"))
-    if not pulls:
-        return
-    under_way = [each for each, state in zip(pulls, states, strict=True) if state not in _OVER]
-    tables = [table for each in under_way for table in _tables(each)]
-    to.set(TABLES, len(tables))
-    to.set(TABLES_LEFT, sum(table.get("state") in ("waiting", "running", "paused") for table in tables))
-    to.set(PULL_RUNNING, int("running" in states))
-    to.set(PULL_PAUSED, int("running" not in states and "paused" in states))
-    youngest = str(max(pulls, key=lambda each: each.get("created_ms") or 0).get("state"))
-    to.set(PULL_COMPLETED, int(youngest in ("completed", "done")))
-    to.set(PULL_ABORTED, int(youngest in ("cancelled", "failed")))
-    for each in sorted(pulls, key=lambda each: each.get("created_ms") or 0):
-        for table in _tables(each):
-            labels = {"table": str(table.get("table"))}
-            to.set(PULL_ROWS, table.get("rows_done", table.get("done")) or 0, labels)
+class History:
+    """The structures of tables that a task knows, as Debezium tells of its schema history."""
+
+    def __init__(self, recovered: int) -> None:
+        """``recovered`` versions of tables were known at the start, which is now."""
+        self._recovered = recovered
+        self._began = self._applied_at = time.time()
+        self._new = recovered
+        self._told = False
+
+    def applied(self) -> None:
+        """A statement changed the structure of a captured table."""
+        self._new += 1
+        self._applied_at = time.time()
+
+    def report(self, to: TaskMetrics) -> None:
+        """Report it. Does not block."""
+        now = time.time()
+        to.add(f"{_PREFIX}ChangesRecovered", 0 if self._told else self._recovered)
+        to.add(f"{_PREFIX}ChangesApplied", self._new)
+        to.set(f"{_PREFIX}RecoveryStartTime", int(self._began))
+        to.set(f"{_PREFIX}MilliSecondsSinceLastRecoveredChange", (now - self._began) * 1000)
+        to.set(f"{_PREFIX}MilliSecondsSinceLastAppliedChange", (now - self._applied_at) * 1000)
+        self._new, self._told = 0, True
+
+
+def _report_pulls(to: TaskMetrics, pulls: Sequence[Mapping[str, Any]], now_ms: int, before: dict[str, int], bad: int, *,
+                  keep_going: bool) -> None:
+    running = sum(each.get("state") == "running" for each in pulls)
+    to.set(heartbeats.SNAPSHOT_RUNNING, running)
+    debezium.report_snapshots(to, pulls, now_ms)
+    to.set(f"{_PREFIX}HoldingGlobalLock", 0)
+    for each in debezium.in_order(pulls):
+        for table in debezium.tables_of(each):
             total = table.get("rows_total", table.get("total"))
             if total is not None:
-                to.set(PULL_TOTAL, total, labels)
-
-
-def _tables(pull: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
-    return pull.get("tables") or ()
+                to.set(PULL_TOTAL, total, {"table": str(table.get("table"))})
+    finished = max((each.get("finished_ms") or 0 for each in pulls), default=0)
+    to.set(SINCE_LAST_MS, 0 if running else now_ms - finished if finished else -1, _IN_SNAPSHOT)
+    rows = sum(debezium.rows_of(table) for each in pulls for table in debezium.tables_of(each))
+    for name, total in ((EVENTS, rows), (ERRONEOUS, bad), (OMITTED, bad if keep_going else 0), (FILTERED, 0)):
+        # a pull that is over may be forgotten: what it had is not taken back
+        to.add(name, max(0, total - before.get(f"snapshot {name}", 0)), _IN_SNAPSHOT)
+        before[f"snapshot {name}"] = total

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from connectors import schema as connect
-from connectors.api import BadRecord, SourceRecord
+from connectors.api import SNAPSHOT_ENDED, BadRecord, SourceRecord
 from connectors.mysql import filters, positions, shards, signals, start
 from connectors.mysql.begin import INITIAL
 from connectors.mysql.model import MARIADB, Place, Source
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 _STATE: Final = "state"
 _PROGRESS: Final = "progress"
 _REQUEST: Final = "request"
-_OVER: Final = frozenset({"completed", "cancelled", "failed"})
 _NAMES: Final = {"done": "completed"}
 _FIELDS: Final = ("table", "state", "rows_total", "rows_done", "rows_per_s", "percent", "eta_s", "error")
 _KEY: Final = struct("io.millrace.mysql.Progress.Key", {"snapshot": connect.STRING, "table": connect.STRING})
@@ -72,13 +71,13 @@ class Pulls:
                     and not (again and request == INITIAL):
                 self._saved[request] = offset
         self._requests: dict[str, SnapshotRequest] = {}
-        if initial and self._saved.get(INITIAL, {}).get(_STATE) not in _OVER:
+        if initial and self._saved.get(INITIAL, {}).get(_STATE) not in SNAPSHOT_ENDED:
             self._requests[INITIAL] = SnapshotRequest(
                 id=INITIAL, tables=list(settings.snapshot_tables) or [".*"], conditions=dict(settings.overrides.conditions),
                 selects=dict(settings.overrides.selects), origin="initial", created_ms=int(time.time() * 1000))
         for request, offset in self._saved.items():
             # Asked for by a signal in the past, which does not come again.
-            if offset.get(_STATE) not in _OVER and _REQUEST in offset:
+            if offset.get(_STATE) not in SNAPSHOT_ENDED and _REQUEST in offset:
                 self._requests[request] = msgspec.json.decode(offset[_REQUEST], type=SnapshotRequest)
         #: Requests of signals that are to be saved.
         self._unsaved: list[tuple[Position, Position | None]] = []
@@ -122,7 +121,7 @@ class Pulls:
             name = each["id"]
             seen.add(name)
             if each.get("origin", "rest") == "rest":
-                if self._saved.get(name, {}).get(_STATE) not in _OVER:
+                if self._saved.get(name, {}).get(_STATE) not in SNAPSHOT_ENDED:
                     self._requests[name] = msgspec.convert(dict(each), SnapshotRequest, strict=False)
             elif name in self._requests:
                 self._requests[name] = msgspec.structs.replace(self._requests[name], state=each["state"])
@@ -145,7 +144,7 @@ class Pulls:
         outcome = signals.apply(found, own, int(time.time() * 1000))
         for each in outcome.requests if outcome.changed else ():
             known = self._saved.get(each.id, {})
-            if known.get(_STATE) in _OVER:
+            if known.get(_STATE) in SNAPSHOT_ENDED:
                 continue  # met again after a restart
             self._requests[each.id] = each
             self._saved[each.id] = {_STATE: "waiting", **known, _REQUEST: msgspec.json.encode(each).decode()}
@@ -156,7 +155,7 @@ class Pulls:
     @property
     def finished(self) -> bool:
         """Whether all that was asked for is done."""
-        return all(_NAMES.get(each[_STATE], each[_STATE]) in _OVER for each in self.puller.progress()
+        return all(_NAMES.get(each[_STATE], each[_STATE]) in SNAPSHOT_ENDED for each in self.puller.progress()
                    if each["id"] in self._requests)
 
     # What comes of it.

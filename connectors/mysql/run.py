@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from connectors.api import Batch
+from connectors.debezium_metrics import Behind, Labelled
 from connectors.errors import Fatal, MillraceError, Retriable, Skippable
 from connectors.mysql import connection, events, gtid, lag, metrics, positions, shards, signals, start
 from connectors.mysql.begin import INITIAL, Beginning, begin
@@ -82,6 +83,9 @@ class Run:
         self._pulls: Pulls | None = None
         self._instructions: Sequence[Instruction] = ()
         self._counters = Counters()
+        self._behind_source = Behind()
+        #: Where numbers go once it is known what kind of server it is.
+        self._metrics: Labelled | None = None
         self._partition = start.partition(self._settings.prefix, self._settings.shard)
         self._statements: list[tuple[Statement, Source]] = []
         self._reported = self._told = 0.0
@@ -121,7 +125,9 @@ class Run:
         for part in (self._writer, self._pulls, self._client, self._server):
             if part is not None:
                 await part.close()
-        metrics.stopped(self._context.metrics)
+        if self._metrics is not None:
+            numbers, self._metrics = self._metrics, None
+            metrics.stopped(numbers)
 
     # The beginning.
 
@@ -178,6 +184,7 @@ class Run:
         cursor = Cursor(begun.start, begun.place, reached.server_id, executed)
         self._event_settings = event_settings(config, info.flavor)
         self._options = value_options(config, info.flavor)
+        self._metrics = Labelled(context.metrics, info.flavor, settings.prefix, metrics.CONTEXTS)
         self._filter = TableFilter(self._event_settings)
         self._transactions = Transactions(self._event_settings, self._partition) if self._event_settings.transactions else None
         if self._transactions is not None:
@@ -190,6 +197,7 @@ class Run:
         self._heartbeats = Heartbeats(self._event_settings, self._partition)
         self._versions = VersionBook(settings.prefix, settings.version_topic, self._offsets,
                                      owner=lambda _name: first)
+        self._history = metrics.History(self._versions.known)
         special = {}
         if settings.signal_table is not None:
             special[settings.signal_table] = "signal"
@@ -215,7 +223,7 @@ class Run:
             settings=self._settings, options=snapshot_settings(self._context.config), shard=self._settings.shard,
             connect_to=lambda: connection.connect(settings), server=self._server, tables=self._tables,
             wanted=self._filter.matches, offsets=self._offsets, initial=begun.initial, cursor=cursor, flavor=info.flavor,
-            by_gtid=replica is not None, metrics=self._context.metrics, log=self._log)
+            by_gtid=replica is not None, metrics=self._metrics or self._context.metrics, log=self._log)
 
     def _start_heartbeats(self) -> None:
         if self._heartbeat_settings.enabled and self._settings.shard.index == 0:
@@ -420,6 +428,8 @@ class Run:
     async def _statement(self, statement: Statement, source: Source) -> None:
         if statement.changes_structure or statement.kind == "truncate":
             captured = [name for name in statement.tables if self._filter.matches(name)]
+            if captured and statement.kind != "truncate":
+                self._history.applied()
             if captured and (statement.kind == "truncate" or self._schema_changes is not None):
                 await self._tables.read(captured)
             if self._pulls is not None:
@@ -464,7 +474,9 @@ class Run:
         pulls.emit(chunk, cursor.now(), records)
         offsets = pulls.done(chunk)
         taken, more = self._with_versions(records, list(offsets))
-        return Batch(taken, pulls.bad(chunk, self._partition, cursor.now()), tuple(more), self._mark())
+        bad = pulls.bad(chunk, self._partition, cursor.now())
+        self._counters.snapshot_bad += len(bad)
+        return Batch(taken, bad, tuple(more), self._mark())
 
     # Numbers.
 
@@ -478,5 +490,9 @@ class Run:
             await asyncio.sleep(_WATCH_S)
 
     def _report(self, client: BinlogClient, cursor: Cursor, pulls: Pulls) -> None:
-        metrics.report(self._context.metrics, counters=self._counters, cursor=cursor, client=client,
-                       latency=self.latency.numbers(), pulls=pulls.progress(), behind_bytes=self._behind)
+        if self._metrics is None:
+            return
+        metrics.report(self._metrics, counters=self._counters, cursor=cursor, client=client,
+                       latency=self.latency.numbers(), pulls=pulls.progress(), behind=self._behind_source,
+                       keep_going=self._settings.failures != "fail", behind_bytes=self._behind)
+        self._history.report(self._metrics)

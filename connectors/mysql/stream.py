@@ -49,8 +49,9 @@ class Counters:
 
     def __init__(self) -> None:
         self.events = self.creates = self.updates = self.deletes = self.filtered = self.bad = 0
-        self.transactions = self.rolled_back = self.large = 0
+        self.transactions = self.rolled_back = self.large = self.unended = 0
         self.last_ts_ms = 0
+        self.snapshot_bad = 0
 
 
 class Stream:
@@ -319,6 +320,7 @@ class Stream:
         cursor = self.cursor
         self._log.warning("the transaction at %s:%d has no end, because the server broke down: it counts as rolled back",
                           cursor.restart_file, cursor.restart_pos)
+        self._counters.unended += 1
         self._roll_back()
         cursor.gtid = ""  # the server gives its number to another one
         self._end()

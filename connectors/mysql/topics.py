@@ -1,16 +1,15 @@
 """Names of topics, by Debezium's naming strategies."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from connectors import topic_names
 from connectors.java_regex import compile_java, java_replacement
 from connectors.mysql.events.names import unicode_escape, utf16_units
 
 if TYPE_CHECKING:
     from connectors.mysql.events.contract import TopicSettings
     from connectors.mysql.model import TableName
-
-_LONGEST: Final = 249
 
 
 class Topics:
@@ -71,7 +70,7 @@ class Topics:
                 text.append(unit)
             else:
                 text.append(unicode_escape(unit) if escapes else "_")
-        clean = "".join(text)[:_LONGEST]
+        clean = "".join(text)[:topic_names.LONGEST]
         if clean in {".", ".."}:
             return (unicode_escape(".") if escapes else "_") * len(clean)
         return clean

@@ -93,6 +93,11 @@ class VersionBook:
         self._records: list[SourceRecord] = []
         self._offsets: list[tuple[Position, Position]] = []
 
+    @property
+    def known(self) -> int:
+        """How many versions of tables are in the book."""
+        return sum(map(len, self._books.values()))
+
     def version(self, table: Table, met: Met | None = None) -> int:
         """The number of this structure; one that is new gets the next number and is noted for ``take``.
 

@@ -1,11 +1,10 @@
 """What only the cluster can tell of a configuration."""
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.cql.session import CqlSession
-from connectors.errors import ConfigInvalid, Fatal, MillraceError, Retriable
+from connectors.cql.asking import Names, asked
+from connectors.errors import Fatal, Retriable
 from connectors.options import ConfigProblem
 from connectors.scylla import config_keys as keys
 from connectors.scylla import discovery
@@ -17,10 +16,10 @@ from connectors.scylla.tables import TableUnavailable, load
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from connectors.cql.session import CqlSession
     from connectors.scylla.model import CdcOptions, TableId
 
-#: Seconds that all questions may take together: a REST client waits for the answer.
-DEADLINE_S: Final = 30.0
+_CONNECTING: Final = Names(keys.HOSTS, keys.USER, keys.PASSWORD, keys.SSL)
 
 
 async def check_cluster(config: Mapping[str, Any]) -> list[ConfigProblem]:
@@ -29,30 +28,10 @@ async def check_cluster(config: Mapping[str, Any]) -> list[ConfigProblem]:
     The cluster can be reached and logged in to, the tables are there, their CDC is on and gives the images that are wanted, and
     their logs may be read.
     """
-    session: CqlSession | None = None
-    try:
-        async with asyncio.timeout(DEADLINE_S):
-            session = await CqlSession.acquire(session_settings(config))
-            return [problem for table in tables(config) for problem in await _check_table(session, config, table)]
-    except TimeoutError:
-        return [ConfigProblem(keys.HOSTS, f"The cluster did not answer within {DEADLINE_S:.0f} s; check {keys.HOSTS} and the "
-                                          "way to it")]
-    except ConfigInvalid as error:
-        return [_refused(config, error)]
-    except MillraceError as error:
-        return [ConfigProblem(keys.HOSTS, f"The cluster can't be asked: {error}")]
-    finally:
-        if session is not None:
-            await session.release()
+    async def ask(session: CqlSession) -> list[ConfigProblem]:
+        return [problem for table in tables(config) for problem in await _check_table(session, config, table)]
 
-
-def _refused(config: Mapping[str, Any], error: ConfigInvalid) -> ConfigProblem:
-    text = str(error)
-    if "credentials" in text or "user" in text:
-        name = keys.PASSWORD if config[keys.USER] is not None else keys.USER
-    else:
-        name = keys.SSL if config[keys.SSL] else keys.HOSTS
-    return ConfigProblem(name, text)
+    return await asked(config, _CONNECTING, lambda: session_settings(config), ask)
 
 
 async def _check_table(session: CqlSession, config: Mapping[str, Any], table: TableId) -> list[ConfigProblem]:

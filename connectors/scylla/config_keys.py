@@ -147,7 +147,7 @@ def _not_zero(name: str, value: Any) -> str | None:
 
 
 def _prefix(name: str, value: Any) -> str | None:
-    problem = topic_prefix_problem(value)
+    problem = None if value is None else topic_prefix_problem(value)
     return None if problem is None else invalid(name, value, problem)
 
 

@@ -7,6 +7,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
 from connectors.api import SourceConnector
+from connectors.cql.failures import LoginRefused
 from connectors.cql.session import CqlSession
 from connectors.errors import ConfigInvalid, MillraceError, Retriable
 from connectors.scylla import config_keys as keys
@@ -114,8 +115,9 @@ class ScyllaConnector(SourceConnector):
                 continue
             try:
                 ending = await self._look()
-            except Retriable as error:
+            except (Retriable, LoginRefused) as error:  # a login that is refused for good fails the tasks, not what waits here
                 self.context.log.warning("can't look for new generations of streams now: %s", error)
+                ending = False  # not every second while the cluster is away
             except MillraceError as error:
                 self.context.fail(error)
                 return
@@ -124,7 +126,8 @@ class ScyllaConnector(SourceConnector):
         """Ask for new task configurations if a table's generation is read to its end, or a missing table is there.
 
         Returns:
-            Whether a generation is over, and only its reading is waited for.
+            Whether something is waited for that comes soon: a generation is over and is only to be read, or new tasks were
+            asked for, and the generation that they begin may be over too.
         """
         ending = False
         planner = await self._ready()
@@ -138,6 +141,7 @@ class ScyllaConnector(SourceConnector):
                     self.context.request_task_reconfiguration()
                 continue
             if plan.asked:
+                ending = True
                 continue
             outdated = await planner.outdated(plan, None, now_ms)
             if outdated is None:
@@ -145,9 +149,9 @@ class ScyllaConnector(SourceConnector):
                     await self.context.refresh_offsets()
                     saved = saved_windows(self.context.offsets.items())
                 outdated = await planner.outdated(plan, saved.get(table, {}), now_ms)
-                ending = ending or not outdated
+                ending = True
             if outdated:
-                plan.asked = True
+                plan.asked = ending = True
                 self.context.request_task_reconfiguration()
         return ending
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.cql.failures import NodesAway, SchemaChanged
+from connectors.cql.throttle import InFlightLimit, PageSize, pause_s
 from connectors.errors import Fatal, Retriable
 from connectors.scylla.lanes import Lane, Read, Window, drop_until, go_on, halve, plan
 from connectors.scylla.model import STREAM
-from connectors.scylla.throttle import InFlightLimit, PageSize, pause_s
 from connectors.scylla.windows import WindowRules, head_tick_ms, next_width
 
 if TYPE_CHECKING:

@@ -3,6 +3,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from connectors.debezium_metrics import SNAPSHOT, SNAPSHOTS, Rule, declared, mirrored, seconds_to_ms
+
 LAG_SECONDS: Final = "scylla_lag_seconds"
 WINDOWS: Final = "scylla_windows_total"
 WINDOW_SECONDS: Final = "scylla_window_seconds"
@@ -30,8 +32,21 @@ SNAPSHOT_CHUNKS: Final = "scylla_snapshot_chunks_total"
 SNAPSHOT_PROGRESS: Final = "scylla_snapshot_progress_ratio"
 SNAPSHOT_RUNNING: Final = "scylla_snapshot_running"
 
+#: Counters that are there with 0 from the start: whoever looks for growth must see the first step.
+FROM_ZERO: Final = (WINDOWS, QUERIES, QUERY_ERRORS, ROWS, EVENTS, LATE_ROWS, SCHEMA_CHANGES, DROPPED_CHANGES)
+
+#: What of these Debezium's dashboards have as well.
+DEBEZIUM: Final = {
+    LAG_SECONDS: (Rule("MilliSecondsBehindSource", seconds_to_ms),),
+    EVENTS: (Rule("TotalNumberOfEventsSeen"),),
+    DROPPED_CHANGES: (Rule("NumberOfEventsSkipped"),),
+    SNAPSHOT_ROWS: (Rule("TotalNumberOfEventsSeen", context=SNAPSHOT),),
+}
+
 #: Name -> (kind, help), for ``SourceConnector.metrics``. Labels: ``table`` where a number is of one table.
 METRICS: Final[dict[str, tuple[str, str]]] = {
+    **mirrored(DEBEZIUM),
+    **declared(*SNAPSHOTS),
     LAG_SECONDS: ("gauge", "Age of the oldest change that is not yet handed over, over the task's groups of streams."),
     WINDOWS: ("counter", "Windows that were read to their end."),
     WINDOW_SECONDS: ("gauge", "Width of the windows that are being read, the widest."),

@@ -22,6 +22,10 @@ overwritten. It follows, whatever the clocks of writers say and with no memory o
 - in the end each cell is right: if a write at ``below`` or later touched it the stream brings it, else the page had it;
 - a crash loses no state, as there is none beside the positions.
 
+This needs every change at ``below`` or later to be in the log, so no page is read before ``below`` has reached the moment at
+which the snapshot of the tokens was begun (``STARTED``): what was written before it may be without a change, as ``cdc`` was
+perhaps only just turned on.
+
 A row of which nothing is left is not sent: it comes as a later change. The price is that a row that is overwritten at the
 very moment of the snapshot may come without the cells in question, which follow within the confidence window; the
 alternatives are worse: to send the newer cells makes the stream go back behind them, and to swallow the changes that a row
@@ -47,14 +51,14 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from connectors.errors import Fatal
 from connectors.scylla.positions import GENERATION, KEYSPACE, TABLE, VNODE
 from connectors.scylla.windows import ticks_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from connectors.api import Position
     from connectors.scylla.model import StreamGroup, TableId
@@ -65,10 +69,13 @@ MAX_TOKEN: Final = (1 << 63) - 1
 #: The member that tells a snapshot's source partition from its group's; always "true".
 SNAPSHOT: Final = "snapshot"
 #: Members of a snapshot's source offset. ``RANGE``: all tokens of the group; ``LEFT``: those not yet sent; ``TABLE_ID``: of the
-#: base table.
+#: base table. ``ROWS``: rows sent; ``STARTED``, ``FINISHED``: when the first of the tokens was begun and the last was done.
 RANGE: Final = "token_range"
 LEFT: Final = "token_range_left"
 TABLE_ID: Final = "table_id"
+ROWS: Final = "rows"
+STARTED: Final = "started_ms"
+FINISHED: Final = "finished_ms"
 
 
 class Tokens(NamedTuple):
@@ -121,28 +128,34 @@ class SnapshotPosition:
         whole: the group's tokens.
         left: those whose rows are not all sent.
         table_id: the server's id of the base table.
+        rows: sent, those of the tokens that were taken over included.
+        started_ms, finished_ms: milliseconds since 1970; 0: not yet, or not known.
     """
 
     whole: tuple[Tokens, ...]
     left: tuple[Tokens, ...]
     table_id: str = ""
+    rows: int = 0
+    started_ms: int = 0
+    finished_ms: int = 0
 
     @property
     def finished(self) -> bool:
         """Whether all rows were sent."""
         return not self.left
 
-    def sent(self, token: int, row: str) -> SnapshotPosition:
-        """After a row of ``left[0]``; its token may have more rows."""
-        return replace(self, left=(Tokens(token - 1, self.left[0].upto, row), *self.left[1:]))
+    def sent(self, token: int, row: str, rows: int = 0) -> SnapshotPosition:
+        """After a row of ``left[0]``, with which ``rows`` more were sent; its token may have more rows."""
+        return replace(self, left=(Tokens(token - 1, self.left[0].upto, row), *self.left[1:]), rows=self.rows + rows)
 
     def again(self) -> SnapshotPosition:
         """With all rows of the first token of ``left[0]`` to be sent (again)."""
         return replace(self, left=(self.left[0]._replace(row=""), *self.left[1:]))
 
-    def range_sent(self) -> SnapshotPosition:
+    def range_sent(self, now_ms: int) -> SnapshotPosition:
         """After the last row of ``left[0]``."""
-        return replace(self, left=self.left[1:])
+        left = self.left[1:]
+        return replace(self, left=left, finished_ms=self.finished_ms if left else now_ms)
 
 
 def _written(tokens: Iterable[Tokens]) -> str:
@@ -165,6 +178,9 @@ def to_offset(position: SnapshotPosition) -> Position:
     offset: Position = {RANGE: _written(position.whole), LEFT: _written(position.left)}
     if position.table_id:
         offset[TABLE_ID] = position.table_id
+    for name, value in ((ROWS, position.rows), (STARTED, position.started_ms), (FINISHED, position.finished_ms)):
+        if value:
+            offset[name] = str(value)
     return offset
 
 
@@ -175,7 +191,8 @@ def from_offset(offset: Position) -> SnapshotPosition:
         Fatal: it is none.
     """
     try:
-        return SnapshotPosition(_read(offset[RANGE]), _read(offset[LEFT]), str(offset.get(TABLE_ID) or ""))
+        numbers = [int(offset.get(name) or 0) for name in (ROWS, STARTED, FINISHED)]
+        return SnapshotPosition(_read(offset[RANGE]), _read(offset[LEFT]), str(offset.get(TABLE_ID) or ""), *numbers)
     except (KeyError, TypeError, ValueError) as error:
         raise Fatal(f"The saved snapshot position {offset} can't be read ({error!r}): delete it (DELETE or PATCH of the "
                     "connector's offsets) to take the snapshot of its tokens again") from error
@@ -228,7 +245,44 @@ def first_position(group: StreamGroup, whole: Sequence[Tokens], table_id: str,
     for partition, position in saved:
         if partition == own and position.whole == tuple(whole):
             return position
-    return SnapshotPosition(tuple(whole), remaining(whole, [position for _, position in saved]), table_id)
+    left = remaining(whole, [position for _, position in saved])
+    return SnapshotPosition(tuple(whole), left, table_id, *_taken_over(whole, left, saved))
+
+
+def _taken_over(whole: Sequence[Tokens], left: Sequence[Tokens],
+                saved: Sequence[tuple[Position, SnapshotPosition]]) -> tuple[int, int, int]:
+    """Rows, start and end of what positions of other groups say of these tokens.
+
+    Which tokens had how many rows is not known: those of a position count evenly for its tokens.
+    """
+    rows = 0
+    started: list[int] = []
+    finished = [0]
+    rest = tuple(whole)
+    for _, position in sorted(saved, key=lambda each: -int(each[0][GENERATION])):
+        mine = subtract(rest, subtract(rest, position.whole))
+        if not mine:
+            continue
+        rest = subtract(rest, position.whole)  # what older ones have of it, it has taken over itself
+        done = size(position.whole) - size(position.left)
+        rows += position.rows * size(subtract(mine, position.left)) // done if done else 0
+        started += [position.started_ms] if position.started_ms else []
+        finished.append(position.finished_ms)
+    return rows, min(started, default=0), 0 if left else max(finished)
+
+
+def shown(positions: Mapping[TableId, Sequence[SnapshotPosition]]) -> list[dict[str, Any]]:
+    """The snapshot of a task, as snapshots are shown elsewhere; none if it has no groups."""
+    every = [position for each in positions.values() for position in each]
+    if not every:
+        return []
+    over = all(position.finished for position in every)
+    return [{"id": "initial", "state": "completed" if over else "running",
+             "started_ms": min((each.started_ms for each in every if each.started_ms), default=None),
+             "finished_ms": max(each.finished_ms for each in every) or None if over else None,
+             "tables": [{"table": str(table), "rows_done": sum(position.rows for position in each),
+                         "state": "done" if all(position.finished for position in each) else "running"}
+                        for table, each in positions.items()]}]
 
 
 def superseded(saved: Sequence[tuple[Position, SnapshotPosition]]) -> list[Position]:
@@ -272,19 +326,3 @@ class Traces:
     def newest(self, key: int) -> int:
         """The last change, or 0."""
         return max(self._times[key & self._mask], self._floor_us)
-
-
-class Pace:
-    """At most so many rows per second on average; 0: no limit. Times in seconds of any clock."""
-
-    def __init__(self, rows_per_s: int) -> None:
-        self._cost_s = 1 / rows_per_s if rows_per_s > 0 else 0.0
-        self._free_at = 0.0
-
-    def wait_s(self, now: float) -> float:
-        """How long to wait before the next page."""
-        return max(self._free_at - now, 0.0)
-
-    def spent(self, rows: int, now: float) -> None:
-        """A page of so many rows came."""
-        self._free_at = max(self._free_at, now) + rows * self._cost_s

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from connectors.scylla.snapshot import LEFT, Traces, partition_of, to_offset
+from connectors.scylla.snapshot import LEFT, ROWS, Traces, partition_of, to_offset
 from connectors.scylla.snapshot_order import Seek
 
 if TYPE_CHECKING:
@@ -168,8 +168,8 @@ class GroupSnapshot:
         return self.page is not None and not self._under_way
 
     def emit(self, limit: int, builder: EventBuilder, out: list[SourceRecord], bad: list[BadRecord],
-             offsets: list[tuple[Position, Position | None]]) -> bool:
-        """Hand over up to ``limit`` rows of the page, behind everything before the watermark.
+             offsets: list[tuple[Position, Position | None]], now_ms: int) -> bool:
+        """Hand over up to ``limit`` rows of the page, behind everything before the watermark; ``now_ms`` is of the clock.
 
         Returns:
             Whether the page is finished, and with it the hold.
@@ -186,7 +186,8 @@ class GroupSnapshot:
         before = len(out)
         offset: Position | None = None
         for item in page.items[page.at:stop]:
-            offset = {**base, LEFT: f"{item.token - 1}:{first.upto}:{item.digest}{comma}{others}"}
+            offset = {**base, LEFT: f"{item.token - 1}:{first.upto}:{item.digest}{comma}{others}",
+                      ROWS: str(position.rows + len(out) - before + 1)}
             kept = plan.keep(item, below_us)
             if kept is None:
                 self.skipped += 1
@@ -194,16 +195,17 @@ class GroupSnapshot:
             self.left_out += kept.left_out
             time_us = below_us - 1 if kept.newest_us is None else max(kept.newest_us, self.traces.newest(plan.key(item)))
             builder.snapshot_row(partition, offset, kept.cells, time_us, out, bad)
-        self.rows += len(out) - before
+        sent = len(out) - before
+        self.rows += sent
         if stop > page.at:
             item = page.items[stop - 1]
-            self.position = position = position.sent(item.token, item.digest)
+            self.position = position = position.sent(item.token, item.digest, sent)
         page.at = stop
         finished = stop == len(page.items)
         if finished:
             self.state = page.state
             if page.state is None:
-                self.position = position.range_sent()
+                self.position = position.range_sent(now_ms)
                 self.restart()
             self.give_up()
         end = to_offset(self.position)

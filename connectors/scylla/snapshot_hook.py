@@ -5,23 +5,37 @@ import asyncio
 import contextlib
 import random
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from connectors.cql.session import SchemaChanged
+from connectors.cql.throttle import InFlightLimit, Pace, PageSize, pause_s
+from connectors.debezium_metrics import report_snapshots
 from connectors.errors import Fatal, Retriable
 from connectors.scylla import metrics
 from connectors.scylla.positions import saved_windows, source_partition
-from connectors.scylla.snapshot import Pace, first_position, positions_of, size, superseded, to_offset, unwrapped
+from connectors.scylla.snapshot import (
+    SnapshotPosition,
+    first_position,
+    from_offset,
+    partition_of,
+    positions_of,
+    shown,
+    size,
+    superseded,
+    to_offset,
+    unwrapped,
+)
 from connectors.scylla.snapshot_group import GroupSnapshot
 from connectors.scylla.snapshot_rows import RowPlan
-from connectors.scylla.throttle import InFlightLimit, PageSize, pause_s
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
-    from connectors.api import BadRecord, OffsetReader, Position, SourceRecord, TaskMetrics
+    from connectors.api import BadRecord, OffsetReader, Position, SourceRecord
     from connectors.cql.session import CqlSession, Page
+    from connectors.debezium_metrics import Mirror
     from connectors.scylla.config import ReadSettings
     from connectors.scylla.feeds import TableFeed
     from connectors.scylla.hooks import RowFilter
@@ -47,23 +61,27 @@ class Snapshot:
         session: the CQL session.
         settings: options.
         offsets: the positions saved before the task began.
+        groups: all of the task.
         feed_of: a table's definitions and builders.
         refresh: reads a table's definition anew, at once; may raise Retriable.
+        now_ms: the servers' time.
         task_metrics: numbers go there.
         log: the task's.
     """
 
-    def __init__(self, session: CqlSession, settings: ReadSettings, offsets: OffsetReader, *,
+    def __init__(self, session: CqlSession, settings: ReadSettings, offsets: OffsetReader, groups: Sequence[StreamGroup], *,
                  feed_of: Callable[[TableId], TableFeed], refresh: Callable[[TableFeed], Awaitable[None]],
-                 task_metrics: TaskMetrics, log: logging.LoggerAdapter[logging.Logger]) -> None:
+                 now_ms: Callable[[], float], task_metrics: Mirror, log: logging.LoggerAdapter[logging.Logger]) -> None:
         self._session = session
         self._settings = settings
         self._offsets = offsets
         self._feed_of = feed_of
         self._refresh = refresh
+        self._now_ms = now_ms
         self._metrics = task_metrics
         self._log = log
         self._groups: dict[tuple[TableId, int, str], GroupSnapshot] = {}
+        self._all = groups
         self._saved = offsets.items()
         self._streamed = saved_windows(self._saved)
         self._moved: list[tuple[Position, Position | None]] = []
@@ -78,6 +96,8 @@ class Snapshot:
         self._progressed_s = time.monotonic()
         self._reported_s = 0.0
         self._sent = (0, 0)
+        #: Whether what was reported last stays as it is.
+        self._settled = False
         self._failures = 0
         self._began_s = time.monotonic()
         self._announced = False
@@ -142,7 +162,7 @@ class Snapshot:
                 more = True
                 continue
             before = len(out)
-            finished = snapshot.emit(room, feed.builder(feed.newest), out, bad, offsets)
+            finished = snapshot.emit(room, feed.builder(feed.newest), out, bad, offsets, int(self._now_ms()))
             room -= len(out) - before
             if finished:
                 released = True
@@ -178,6 +198,8 @@ class Snapshot:
                     other.close()
         known = list(positions.values())
         position = first_position(group, whole, feed.newest.table_id, known)
+        if not position.started_ms and not position.finished:
+            position = replace(position, started_ms=int(self._now_ms()))
         fresh = self._offsets.get(source_partition(group)) is None
         # Many groups share the memory: with few rows changed while the snapshot runs it does not matter how little each has.
         slots = _SLOTS if len(self._groups) < _FEW_GROUPS else _FEW_SLOTS
@@ -186,6 +208,7 @@ class Snapshot:
             # What was sent before this run is not remembered.
             snapshot.traces.add_all(watermark_ms * 1000 - 1)
         self._groups[_key(group)] = snapshot
+        self._settled = False
         if "r" in self._settings.skipped:
             snapshot.close()  # nobody wants the rows; that they were not sent is not saved either
             return snapshot
@@ -197,6 +220,7 @@ class Snapshot:
 
     def _forget(self, snapshot: GroupSnapshot) -> None:
         snapshot.traces.forget()
+        self._reported_s = 0.0
         if all(other.finished for other in self._groups.values()) and not self._announced:
             self._announced = True
             self._log.info("The snapshot of this task's share is finished: %d rows in %.0f s",
@@ -245,7 +269,10 @@ class Snapshot:
     def _due(self, snapshot: GroupSnapshot) -> bool:
         if not snapshot.may_begin or snapshot.watermark_ms is None:
             return False
-        return (time.time() * 1000 - snapshot.watermark_ms < HEAD_MS + self._settings.confidence_max_ms
+        if snapshot.watermark_ms < snapshot.position.started_ms:
+            # Rows from before the start may be without a change in the log, which was perhaps only just turned on.
+            return False
+        return (self._now_ms() - snapshot.watermark_ms < HEAD_MS + self._settings.confidence_max_ms
                 or time.monotonic() - self._progressed_s > PATIENCE_S)
 
     async def _chunk(self, snapshot: GroupSnapshot) -> None:
@@ -336,23 +363,41 @@ class Snapshot:
 
     def _report(self) -> None:
         now = time.monotonic()
-        running = not all(snapshot.finished for snapshot in self._groups.values())
-        if running and now - self._reported_s < _REPORT_S:
-            return
-        rows = sum(snapshot.rows for snapshot in self._groups.values())
-        skipped = sum(snapshot.skipped for snapshot in self._groups.values())
-        if not running and (rows, skipped) == self._sent and self._reported_s:
+        if self._settled or now - self._reported_s < _REPORT_S:
             return
         self._reported_s = now
+        rows = sum(snapshot.rows for snapshot in self._groups.values())
+        skipped = sum(snapshot.skipped for snapshot in self._groups.values())
         if rows > self._sent[0]:
             self._metrics.add(metrics.SNAPSHOT_ROWS, rows - self._sent[0])
         if skipped > self._sent[1]:
             self._metrics.add(metrics.SNAPSHOT_SKIPPED, skipped - self._sent[1])
         self._sent = (rows, skipped)
-        whole = sum(size(snapshot.position.whole) for snapshot in self._groups.values())
-        left = sum(size(snapshot.position.left) for snapshot in self._groups.values() if not snapshot.closed)
+        found = self._positions()
+        parts = [position for positions in found.values() for position in positions]
+        whole = sum(size(position.whole) for position in parts)
+        left = sum(size(position.left) for position in parts)
         self._metrics.set(metrics.SNAPSHOT_PROGRESS, 1 - left / whole if whole else 1.0)
-        self._metrics.set(metrics.SNAPSHOT_RUNNING, float(running))
+        self._metrics.set(metrics.SNAPSHOT_RUNNING, float(left > 0))
+        report_snapshots(self._metrics.debezium, shown(found), int(self._now_ms()))
+        self._settled = not left
+
+    def _positions(self) -> dict[TableId, list[SnapshotPosition]]:
+        """Where the task's groups stand, those of which the reader has said nothing yet as they are saved.
+
+        Without those that are not read: their rows are left out, or come with the groups of a newer generation.
+        """
+        found: dict[TableId, list[SnapshotPosition]] = {}
+        for key, group in {**{_key(each): each for each in self._all},
+                           **{key: each.group for key, each in self._groups.items()}}.items():
+            snapshot = self._groups.get(key)
+            if snapshot is not None and not snapshot.closed:
+                found.setdefault(group.table, []).append(snapshot.position)
+            elif snapshot is None and group.token_range is not None and "r" not in self._settings.skipped:
+                whole = unwrapped(group.token_range)
+                saved = self._offsets.get(partition_of(group))
+                found.setdefault(group.table, []).append(from_offset(saved) if saved else SnapshotPosition(whole, whole))
+        return found
 
 
 def _key(group: StreamGroup) -> tuple[TableId, int, str]:

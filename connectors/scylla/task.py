@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from connectors.api import Batch, SourceTask
 from connectors.cql.session import CqlSession
+from connectors.debezium_metrics import Mirror, report_snapshots
 from connectors.errors import Retriable
-from connectors.scylla import discovery, tables
+from connectors.scylla import discovery, metrics, tables
 from connectors.scylla.config import read_settings, session_settings, settings
 from connectors.scylla.events import builder
 from connectors.scylla.feeds import TableFeed
@@ -67,10 +68,17 @@ class ScyllaTask(SourceTask):
             Fatal: the server refuses a query for good.
         """
         config = self.context.config
+        numbers: Mirror | None = None
         session = await CqlSession.acquire(session_settings(config))
         try:
-            run = _Run(self, session, read_settings(config), settings(config))
+            options = read_settings(config)
+            events = settings(config)
+            numbers = Mirror(self.context.metrics, "scylla", events.topic_prefix, metrics.DEBEZIUM)
+            run = _Run(self, session, options, events, numbers)
             reader = await run.start()
+            numbers.connected()
+            for name in metrics.FROM_ZERO:
+                numbers.add(name, 0)
             old = superseded(run.groups, self.context.offsets.items())
             async with aclosing(reader.batches()) as stream:
                 async for batch in stream:
@@ -79,6 +87,8 @@ class ScyllaTask(SourceTask):
                         yield Batch([], offsets=tuple((partition, None) for partition in old))
                         old = []
         finally:
+            if numbers is not None:
+                numbers.disconnected()
             await session.release()
 
     async def committed(self, offsets: Sequence[tuple[Position, Position]]) -> None:
@@ -97,7 +107,9 @@ def _section(partition: Position) -> tuple[str, str, str]:
 class _Run:
     """One run of a task over one session."""
 
-    def __init__(self, task: ScyllaTask, session: CqlSession, options: ReadSettings, events: EventSettings) -> None:
+    def __init__(self, task: ScyllaTask, session: CqlSession, options: ReadSettings, events: EventSettings,
+                 numbers: Mirror) -> None:
+        self._metrics = numbers
         self._context = task.context
         self._log = task.context.log
         self._session = session
@@ -119,7 +131,7 @@ class _Run:
         for table in dict.fromkeys(group.table for group in groups):
             await self._load(table)
         hook = self._snapshot()
-        reader = self._reader = Reader(session, self._options, context.metrics, self._log, refresh=self.refresh, hook=hook)
+        reader = self._reader = Reader(session, self._options, self._metrics, self._log, refresh=self.refresh, hook=hook)
         if pulse is not None:
             self._known = pulse.version
             self._note(reader, pulse)
@@ -135,11 +147,15 @@ class _Run:
 
     def _snapshot(self) -> SnapshotHook | None:
         if self._options.snapshot != "initial":
+            report_snapshots(self._metrics.debezium, [], int(time.time() * 1000))
             return None
         from connectors.scylla.snapshot_hook import Snapshot
 
-        return Snapshot(self._session, self._options, self._context.offsets, feed_of=self._feeds.__getitem__,
-                        refresh=self.refresh, task_metrics=self._context.metrics, log=self._log)
+        return Snapshot(self._session, self._options, self._context.offsets, self.groups, feed_of=self._feeds.__getitem__,
+                        refresh=self.refresh, now_ms=self._now_ms, task_metrics=self._metrics, log=self._log)
+
+    def _now_ms(self) -> float:
+        return self._reader.now_ms() if self._reader is not None else time.time() * 1000
 
     # Positions.
 

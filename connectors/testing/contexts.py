@@ -57,6 +57,8 @@ class RecordedMetrics:
 
     def __init__(self, declared: Mapping[str, tuple[str, str]]) -> None:
         self.values: dict[str, float] = {}
+        #: Newest value of each series: (name, labels in their order).
+        self.series: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
         self._declared = declared
 
     def set(self, name: str, value: float, labels: Mapping[str, str] | None = None) -> None:
@@ -65,9 +67,8 @@ class RecordedMetrics:
         Raises:
             AssertionError: the connector does not declare it.
         """
-        del labels
         self._check(name, "gauge")
-        self.values[name] = value
+        self.values[name] = self.series[name, tuple(sorted((labels or {}).items()))] = value
 
     def add(self, name: str, value: float = 1, labels: Mapping[str, str] | None = None) -> None:
         """Add to a counter.
@@ -75,11 +76,12 @@ class RecordedMetrics:
         Raises:
             AssertionError: the connector does not declare it, or the value is negative.
         """
-        del labels
         self._check(name, "counter")
         if value < 0:
             raise AssertionError(f"counter {name} is given {value}: counters only grow")
         self.values[name] = self.values.get(name, 0) + value
+        key = name, tuple(sorted((labels or {}).items()))
+        self.series[key] = self.series.get(key, 0) + value
 
     def _check(self, name: str, kind: str) -> None:
         declared = self._declared.get(name)

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 FORMATS: Final = ("parquet", "json", "csv", "avro")
-DELTA: Final = "delta"
 
 _TIMES: Final = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
                  "dateFormat": "yyyy-MM-dd", "timeZone": "UTC"}

@@ -7,6 +7,7 @@ done.
 """
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import time
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from spark_jobs.materializer.config import BucketOptions
     from spark_jobs.materializer.contract import Engine, Input, Output
 
+_log = logging.getLogger(__name__)
 #: How often a transaction that failed is done again before the batch fails.
 ATTEMPTS: Final = 8
 _BACKOFF_S: Final = 0.1
@@ -482,6 +484,8 @@ class Bucket:
         """Make ready to do the transaction again."""
         self._failures += 1
         self.result.redone += 1
+        _log.warning("bucket %d of %s: what was not committed is done again (attempt %d of %d): %s", self.number,
+                     self.options.job, self._failures, ATTEMPTS, error)
         if self._failures > ATTEMPTS:
             raise Retriable(f"bucket {self.number} of {self.options.job} can't commit ({self._failures} attempts): {error}"
                             ) from error
@@ -490,7 +494,8 @@ class Bucket:
         self.result.records -= len(self._chunk)
         self.result.outputs -= self._outputs
         writer = self._writer
-        if writer is not None and (not writer.abort() or (isinstance(error, Redo) and error.replace)):
+        # Of one that is replaced the successor ends the transaction.
+        if (isinstance(error, Redo) and error.replace) or (writer is not None and not writer.abort()):
             self._drop_writer()
         if self._failures > 1:
             time.sleep(min(_BACKOFF_S * 2 ** self._failures, _MOST_BACKOFF_S))

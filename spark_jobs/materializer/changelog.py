@@ -5,6 +5,7 @@ every transaction.
 """
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -20,9 +21,12 @@ MARKER_KEY: Final = b""
 #: What one step of a restore may hold, bytes; also the most that waits inside the consumer.
 STEP_BYTES: Final = 16 << 20
 _TIMEOUT_S: Final = 30.0
+#: One question about the end: a leader that is gone does not answer, and is asked as long as it is taken for the leader.
+_ASK_S: Final = 3.0
 _MOST: Final = 5000
 _PASSING: Final = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART,
                              KafkaError.LEADER_NOT_AVAILABLE, KafkaError._UNKNOWN_PARTITION})  # noqa: SLF001 - its public name
+_UNANSWERED: Final = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT})  # noqa: SLF001
 
 
 class Step(NamedTuple):
@@ -67,13 +71,17 @@ class Changelog:
         Raises:
             Retriable: no broker answers.
         """
-        deadline = time.monotonic() + _TIMEOUT_S / 3
+        began = time.monotonic()
         while True:
             try:
-                low, high = self._consumer.get_watermark_offsets(TopicPartition(self.topic, partition), timeout=_TIMEOUT_S)
+                low, high = self._consumer.get_watermark_offsets(TopicPartition(self.topic, partition), timeout=_ASK_S)
             except KafkaException as error:
+                code = error.args[0].code()
                 # Just made, or its leader has just moved.
-                if error.args[0].code() in _PASSING and time.monotonic() < deadline:
+                patience_s = _TIMEOUT_S if code in _UNANSWERED else _TIMEOUT_S / 3 if code in _PASSING else 0.0
+                if time.monotonic() - began < patience_s:
+                    with contextlib.suppress(KafkaException):
+                        self._consumer.list_topics(self.topic, _ASK_S)  # who leads it by now
                     time.sleep(0.1)
                     continue
                 raise Retriable(f"the end of the changelog {self.topic} [{partition}] can't be asked for: {error}") from error

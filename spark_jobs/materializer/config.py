@@ -15,9 +15,9 @@ from connectors.options import (
     Importance,
     at_least,
     between,
-    invalid,
     one_of,
 )
+from connectors.topic_names import topic_name
 from spark_jobs.materializer.model import DEFAULT_GRACE_S, MergeOptions
 
 if TYPE_CHECKING:
@@ -38,14 +38,8 @@ FORMATS: Final = ("partition-update", "debezium", "ums")
 KILL_VARIABLE: Final = "MILLRACE_MATERIALIZER_KILL"
 
 
-def _topic(name: str, value: Any) -> str | None:
-    if value is not None and (not 0 < len(value) < 250 or not all(each.isalnum() or each in "._-" for each in value)):
-        return invalid(name, value, "a topic's name has 1 to 249 letters, digits, '.', '_' and '-'")
-    return None
-
-
 OPTIONS: Final = ConfigDef([
-    ConfigKey(name="sink.kafka.topic", type=_S, importance=_HIGH, group=_OUT, validator=_topic, example="shop.orders.rows",
+    ConfigKey(name="sink.kafka.topic", type=_S, importance=_HIGH, group=_OUT, validator=topic_name, example="shop.orders.rows",
               doc="The topic of the row images. It is made with as many partitions as the input where it does not exist."),
     ConfigKey(name="materializer.output.format", type=_S, default="debezium", importance=_HIGH, group=_OUT,
               validator=one_of("debezium", "ums", "yelp"),
@@ -90,7 +84,7 @@ OPTIONS: Final = ConfigDef([
               doc="How long a deletion is remembered, so that older writes that come late stay deleted: Cassandra's "
                   "`gc_grace_seconds`. Updates that come later than that may bring a deleted row back."),
 
-    ConfigKey(name="materializer.changelog.topic", type=_S, default=None, group=_STATE, validator=_topic,
+    ConfigKey(name="materializer.changelog.topic", type=_S, default=None, group=_STATE, validator=topic_name,
               doc="The compacted topic that holds the state. Not set: `<name>-changelog`. It is the truth: never delete it "
                   "alone."),
     ConfigKey(name="materializer.changelog.min.compaction.lag.ms", type=_L, default=0, unit="ms", importance=_LOW, group=_STATE,

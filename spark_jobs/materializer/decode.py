@@ -15,11 +15,12 @@ from connectors.formats.partition_update_raw import is_raw
 from spark_jobs.materializer.decode_avro import compile_reader
 from spark_jobs.materializer.decode_raw import read_raw
 from spark_jobs.materializer.decode_schema import Version, read_version
-from worker.converters.avro import AVRO_OPTIONS, registry_settings
+from worker.converters.avro import AVRO_OPTIONS
 from worker.converters.avro_read import avro_reader
 from worker.converters.avro_schema import AvroSettings, avro_text
 from worker.converters.json_read import parse, read_schema
 from worker.converters.registry import SchemaRegistryClient
+from worker.converters.registry_options import registry_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

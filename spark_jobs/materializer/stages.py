@@ -19,8 +19,6 @@ READ_TO_TOPIC: Final = "read_to_topic"
 TOPIC_TO_ROWS: Final = "topic_to_rows"
 READ_TO_ROWS: Final = "read_to_rows"
 WRITE_TO_ROWS: Final = "write_to_rows"
-#: What there is, in the order of the way.
-STAGES: Final = (WRITE_TO_READ, READ_TO_TOPIC, TOPIC_TO_ROWS, READ_TO_ROWS, WRITE_TO_ROWS)
 
 #: At most one sample in so many ns: a thousand a second are enough for any quantile, and cost next to nothing.
 _EVERY_NS: Final = 1_000_000

@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from connectors.errors import Fatal, Retriable
 from spark_jobs.materializer.changelog import MARKER_KEY
+from spark_jobs.producers import reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from spark_jobs.materializer.contract import Output
 
 _TIMEOUT_S: Final = 30.0
+#: A transaction in which nothing moves for this long is done again by a new producer: that takes a second where brokers answer,
+#: and a producer whose broker was lost in the middle may wait for as long as the transaction lives.
+_STALLED_S: Final = 15.0
+_log = logging.getLogger(__name__)
 #: librdkafka's own lines: to be fenced is daily business here, and every error that matters is raised.
 _QUIET: Final = logging.getLogger("spark_jobs.materializer.librdkafka")
 _QUIET.setLevel(logging.CRITICAL + 1)
@@ -124,8 +129,8 @@ class Writer:
     def _wait(self, topic: str, value: bytes | None, key: bytes | None, partition: int, more: dict[str, Any]) -> None:
         deadline = time.monotonic() + self._options.transaction_timeout_ms / 1000
         while True:
-            self._producer.poll(0.05)
             try:
+                self._producer.poll(0.05)
                 self._produce(topic, value, key, partition, **more)
             except BufferError:
                 if time.monotonic() > deadline:
@@ -136,7 +141,7 @@ class Writer:
                 return
 
     def _refused(self, error: KafkaException, topic: str, value: bytes | None, key: bytes | None) -> None:
-        problem = error.args[0]
+        problem = reason(self._producer, error).args[0]
         if problem.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             raise Fatal(
                 f"a record for {topic} has {len(value or b'')} bytes, more than materializer.record.max.bytes="
@@ -155,17 +160,35 @@ class Writer:
         options = self._options
         try:
             self._produce(options.changelog_topic, marker, MARKER_KEY, self._bucket, on_delivery=self._delivered)
-        except (BufferError, KafkaException) as error:
+        except BufferError as error:
             raise Redo(str(error), replace=True) from error
+        except KafkaException as error:
+            raise Redo(f"the marker of {self.identity}: {reason(self._producer, error).args[0]}", replace=True) from error
         self._call("send_offsets_to_transaction", lambda: self._producer.send_offsets_to_transaction(
-            [TopicPartition(options.input_topic, self._bucket, position)], group, _TIMEOUT_S))
-        self._producer.flush(options.transaction_timeout_ms / 1000)
+            [TopicPartition(options.input_topic, self._bucket, position)], group, _STALLED_S), _STALLED_S)
+        self._flush()
         before_commit()
-        self._call("commit_transaction", lambda: self._producer.commit_transaction(_TIMEOUT_S))
+        self._call("commit_transaction", lambda: self._producer.commit_transaction(_STALLED_S), _STALLED_S)
         self.open = False
         if self._marker_at is None:
             raise Redo(f"the marker was not delivered: {self._failure}", replace=True)
         return self._marker_at
+
+    def _flush(self) -> None:
+        """Wait until every record is delivered, or given up by the producer."""
+        waiting, since = len(self._producer), time.monotonic()
+        while left := self._unsent():
+            now = time.monotonic()
+            if left != waiting:
+                waiting, since = left, now
+            elif now - since > _STALLED_S:
+                raise Redo(f"no record of {self.identity} was delivered for {_STALLED_S:g} s, {left} wait", replace=True)
+
+    def _unsent(self) -> int:
+        try:
+            return self._producer.flush(0.5)
+        except KafkaException as error:  # fatal ones only: another producer has taken over, for instance
+            raise Redo(f"records of {self.identity}: {error.args[0]}", replace=True) from error
 
     def _delivered(self, error: KafkaError | None, message: Any) -> None:
         if error is None:
@@ -185,9 +208,10 @@ class Writer:
             return False
         return True
 
-    def _call(self, what: str, call: Callable[[], None]) -> None:
+    def _call(self, what: str, call: Callable[[], None], patience_s: float = 2 * _TIMEOUT_S) -> None:
         """``call`` with the retries that librdkafka asks for, its errors as ours."""
-        deadline = time.monotonic() + 2 * _TIMEOUT_S
+        deadline = time.monotonic() + patience_s
+        told = False
         while True:
             try:
                 call()
@@ -195,6 +219,9 @@ class Writer:
                 problem: KafkaError = error.args[0]
                 text = f"{what} of {self.identity}: {problem}"
                 if problem.retriable() and time.monotonic() < deadline:
+                    if not told:
+                        _log.warning("%s; trying again", text)
+                    told = True
                     continue
                 if problem.code() in _LASTING:
                     raise Fatal(f"{text}. Check the rights and limits of the topics {self._options.output_topic} and "

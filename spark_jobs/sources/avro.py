@@ -20,10 +20,11 @@ from pyspark.sql.avro.functions import from_avro
 from connectors.errors import ConfigInvalid, Skippable
 from connectors.schema import Schema, Type
 from spark_jobs.sources.types import MAX_PRECISION, Form, form_of, spark_type
-from worker.converters.avro import AVRO_OPTIONS, registry_settings
+from worker.converters.avro import AVRO_OPTIONS
 from worker.converters.avro_read import avro_reader
 from worker.converters.avro_schema import AvroSettings
 from worker.converters.registry import SchemaRegistryClient
+from worker.converters.registry_options import registry_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

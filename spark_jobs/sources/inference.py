@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 #: Of the frame that a search gives.
 SCHEMA: Final = "topic string, namespace string, columns string, keys string, sample binary, key binary"
-_NO_KEY: Final = b""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 #: Names under which a Debezium ``source`` gives the database and the table; the first that is there counts.
 DATABASES: Final = ("keyspace", "keyspace_name", "db", "schema")
 TABLES: Final = ("table", "table_name", "collection")
-#: Members of ``source`` that tasks read.
-SOURCE_MEMBERS: Final = ("ums_id", "file", "pos", "row", "ts_us", "ts_ms", "ts_ns")
 
 #: Microseconds of a logical type's unit, as a fraction.
 _UNITS: Final = {Form.MILLIS: (1000, 1), Form.MICROS: (1, 1), Form.NANOS: (1, 1000)}

@@ -4,6 +4,7 @@ Each figure is the best of several rounds of process CPU time, so that other pro
 """
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import os
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import fastavro
 from aiokafka.partitioner import murmur2 as aiokafka_murmur2
+from google.protobuf import message_factory
 
 from connectors.schema import (
     BOOLEAN,
@@ -32,8 +34,18 @@ from tests.bench._common import environment
 from worker.converters.avro_compile import compile_avro
 from worker.converters.avro_read import without_logical_types
 from worker.converters.avro_schema import AvroSettings, avro_text
+from worker.converters.cloudevents import CloudEventsConverter
 from worker.converters.json import JsonConverter
+from worker.converters.json_compile import compile_encoder
+from worker.converters.json_schema_read import json_schema_reader
+from worker.converters.json_schema_text import JsonSchemaSettings, json_schema_text
+from worker.converters.json_text import JsonSettings
 from worker.converters.partitioner import murmur2, partitions
+from worker.converters.primitives import LongConverter
+from worker.converters.protobuf_compile import compile_protobuf
+from worker.converters.protobuf_files import proto_files
+from worker.converters.protobuf_read import protobuf_reader
+from worker.converters.protobuf_schema import ProtobufSettings, proto_file, proto_text
 from worker.converters.string import StringConverter
 
 if TYPE_CHECKING:
@@ -80,8 +92,9 @@ def cost(action: Callable[[], object], per_call: int = 1) -> float:
     return best / count / per_call * 1e6
 
 
-def main() -> int:
+def main(argv: list[str]) -> int:
     """Measure and print."""
+    argparse.ArgumentParser(description=__doc__).parse_args(argv)
     def show(text: str, figure: float, note: str = "") -> None:
         sys.stdout.write(f"{text:<62}{figure:7.3f} us{'  ' + note if note else ''}\n")
 
@@ -99,8 +112,15 @@ def main() -> int:
         show(f"JSON: change envelope, {name}", cost(lambda encode=encode_change: encode(CHANGE)))  # type: ignore[misc]
     read = full.from_connect("t", ROW, VALUE)
     show("JSON: struct of 10 with schema, read", cost(lambda: full.to_connect("t", read)))
-    _avro(show, "struct of 10", ROW, VALUE)
-    _avro(show, "change envelope", ENVELOPE, CHANGE)
+    for what, schema, value in (("struct of 10", ROW, VALUE), ("change envelope", ENVELOPE, CHANGE)):
+        _avro(show, what, schema, value)
+        _json_schema(show, what, schema, value)
+        _protobuf(show, what, schema, value)
+    number = LongConverter({}).encoder("t", INT64)
+    show("Long: one number", cost(lambda: number(123456789012)))
+    for kind, options in (("data with its schema", {}), ("plain data", {"json.schemas.enable": "false"})):
+        event = CloudEventsConverter(options, is_key=False).encoder("t", ENVELOPE)
+        show(f"CloudEvents: change envelope, {kind}", cost(lambda event=event: event(CHANGE)))  # type: ignore[misc]
     keys = [os.urandom(16) for _ in range(500)]
     show("murmur2: 16-byte keys, batch of 500", cost(lambda: partitions(keys, 12), 500))
     few = keys[:16]
@@ -131,5 +151,40 @@ def _avro(show: Callable[..., None], what: str, schema: Schema, value: dict[str,
     show(f"Avro: {what}, fastavro", theirs, f"{theirs / ours:.1f} x")
 
 
+def _json_schema(show: Callable[..., None], what: str, schema: Schema, value: dict[str, Any]) -> None:
+    settings = JsonSettings(entries=True)
+    encode = compile_encoder(schema, settings, envelope=False, head=b"\x00\x00\x00\x00\x01")
+    read = json_schema_reader(json_schema_text(schema, JsonSchemaSettings(settings)), {}, JsonSchemaSettings(settings))
+    data = encode(value) or b""
+    if read(data[5:])[1] != value:
+        raise AssertionError("what is written is not read back")
+    show(f"JSON Schema: {what}", cost(lambda: encode(value)), f"{len(data)} bytes")
+    show(f"JSON Schema: {what}, read", cost(lambda: read(data[5:])))
+
+
+def _protobuf(show: Callable[..., None], what: str, schema: Schema, value: dict[str, Any]) -> None:
+    settings = ProtobufSettings(optional=True)
+    file = proto_file(schema, settings)
+    encode = compile_protobuf(file, schema, b"\x00\x00\x00\x00\x01\x00", replace_null=True)
+    files = proto_files(proto_text(file), {})
+    make: Any = message_factory.GetMessageClass(files.message([0]))
+
+    def content(item: dict[str, Any]) -> Any:
+        return {name: content(part) if isinstance(part, dict) else
+                {"seconds": part // 1000, "nanos": part % 1000 * 1_000_000} if name == "created" else part
+                for name, part in item.items() if part is not None}
+
+    def by_runtime() -> bytes:
+        return b"\x00\x00\x00\x00\x01\x00" + bytes(make(**content(value)).SerializeToString())
+
+    if encode(value) != by_runtime():
+        raise AssertionError("the generated encoder and the protobuf package do not agree")
+    ours, theirs = cost(lambda: encode(value)), cost(by_runtime)
+    show(f"Protobuf: {what}", ours, f"{len(encode(value) or b'')} bytes")
+    show(f"Protobuf: {what}, protobuf package", theirs, f"{theirs / ours:.1f} x")
+    read, data = protobuf_reader(proto_text(file), {}, settings), (encode(value) or b"")[5:]
+    show(f"Protobuf: {what}, read", cost(lambda: read(data)))
+
+
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(sys.argv[1:]))

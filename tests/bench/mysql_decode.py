@@ -6,6 +6,7 @@ The events are those of a real MariaDB that is started for it; mysql-replication
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import tempfile
@@ -160,8 +161,9 @@ def _server(stack: ExitStack) -> World:
     return world
 
 
-def main() -> int:
+def main(argv: list[str]) -> int:
     """Measure and print."""
+    argparse.ArgumentParser(description=__doc__).parse_args(argv)
     sys.stdout.write(f"{environment()}\n")
     with ExitStack() as stack:
         world = _server(stack)
@@ -205,4 +207,4 @@ def _pull(world: World, name: str, columns: int) -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(sys.argv[1:]))

@@ -15,6 +15,7 @@ from compose.local.jvm import FAST_START
 from compose.local.topics import read_topic
 from tests.support.job_process import Job
 from tests.support.update_load import Model, changes
+from tests.support.update_topic import committed_events
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,13 +94,10 @@ def test_every_row_once_after_a_kill(bootstrap: str, postgres: Postgres, tmp_pat
 def kafka_copy(bootstrap: str, topic: str, folder: Path) -> None:
     """The copy holds the same records, in the same order within partitions."""
     wanted = [(record.partition, record.key, record.value) for record in read_topic(bootstrap, topic)]
-
-    def copied() -> list[Any]:
-        return read_topic(bootstrap, f"{topic}-copy", committed=True)
-
+    written = committed_events(bootstrap, f"{topic}-copy", _PARTITIONS)
     job = config(bootstrap, topic, folder, {"type": "kafka", "kafka": {"topic": f"{topic}-copy"}})
-    run_with_kill(job, folder / "job", lambda: len(copied()), lambda: len(copied()) >= len(wanted))
-    found = [(record.partition, record.key, record.value) for record in copied()]
+    run_with_kill(job, folder / "job", written, lambda: written() >= len(wanted))
+    found = [(record.partition, record.key, record.value) for record in read_topic(bootstrap, f"{topic}-copy", committed=True)]
     for partition in range(_PARTITIONS):
         assert [each for each in found if each[0] == partition] == [each for each in wanted if each[0] == partition]
 

@@ -92,3 +92,22 @@ def test_zombie_tasks(pair: Cluster, load: Callable[..., Load]) -> None:
     pair.until_complete()
     pair.until_running(stream)
     pair.finish(stream)
+
+
+def test_hanging_machine(pair: Cluster, load: Callable[..., Load]) -> None:
+    """A worker and its task hosts hang together and wake up together: what they then say of their tasks is old news."""
+    stream = load(records=5000)
+    pair.until_saved(stream, 0.2)
+    zombie = pair.followers()[0]
+    assert zombie.worker_id in pair.places(stream)
+    hanging = (zombie.pid, *zombie.hosts())
+    others = pair.ids - {zombie.worker_id}
+    freeze(*hanging)
+    try:
+        pair.until_running(stream, others, by=pair.worker(min(others)))
+    finally:
+        thaw(*hanging)
+    pair.until_complete()
+    pair.until_done(stream)
+    pair.until_settled(stream)
+    pair.finish(stream)

@@ -111,13 +111,17 @@ class Job:
         Raises:
             RuntimeError: it ended, or takes too long: with its failure or what ``told`` says.
         """
-        deadline = time.monotonic() + limit
+        began = time.monotonic()
+        deadline = began + limit
         while not condition():
+            looked = time.monotonic()
             if self.process.poll() is not None or self.failure:
                 raise RuntimeError(f"the job ended: {self.failure or self.log()}")
-            if time.monotonic() > deadline:
+            if looked > deadline:
                 raise RuntimeError(f"after {limit:g} s {told()}; end of the log:\n{self.log()}")
-            time.sleep(0.05)
+            # A look that takes its time takes the job's too.
+            time.sleep(max(0.05, looked - began))
+            began = time.monotonic()
 
     def kill(self) -> None:
         """SIGKILL for the driver and everything that it started, at once."""

@@ -3,7 +3,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from worker.devtools import ROOT, SUITES, elsewhere
+import pytest
+
+from worker.devtools import ROOT, SUITES, elsewhere, run_bench
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,6 +22,8 @@ def test_every_test_is_run_in_one_session() -> None:
             for path in folder.rglob("test_*.py"):
                 if not any(path.is_relative_to(other) for other in left_out):
                     sessions[path] = sessions.get(path, 0) + 1
+    # The example package's own tests are run by tests/integration/plugins, where it is installed.
+    whole.discard("plugins")
     wanted = {path for name in whole for path in (ROOT / "tests" / name).rglob("test_*.py")} - set(
         (ROOT / "tests" / "bench").rglob("*.py"))
     assert set(sessions) == wanted
@@ -30,3 +34,11 @@ def test_folders_of_other_sessions() -> None:
     groups = (("a", "b"), ("c", "a/x", "b/y"))
     assert elsewhere(groups[0], groups) == ["a/x", "b/y"]
     assert elsewhere(groups[1], groups) == []
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "tests" / "bench").glob("[a-z]*.py")))
+def test_every_benchmark_takes_what_the_command_line_gives(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run_bench(name, ["--help"])
+    assert ended.value.code == 0
+    assert "usage:" in capsys.readouterr().out

@@ -7,6 +7,7 @@ then the group. The stop goes the other way round, after ``drain`` has handed th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import faulthandler
 import logging
 import os
@@ -14,17 +15,18 @@ import sys
 import threading
 import time
 import uuid
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 import faust
+import msgspec
 import orjson
 from faust.app.base import BootStrategy
 from mode import Service
 
 from connectors.errors import Fatal, MillraceError
 from offsets.admin import TopicAdmin
+from offsets.fetch import CREDENTIALS
 from offsets.store import OffsetStore
 from offsets.topics import ensure_internal_topic, internal_topic
 from worker import __version__
@@ -32,26 +34,30 @@ from worker.config import exactly_once, labels, placement_topic, process_count
 from worker.control import clients
 from worker.control.herder import ClusterHerder
 from worker.control.herder_base import HerderContext
-from worker.control.hosts import HostPool
+from worker.control.hosts import HostLimits, HostPool
 from worker.control.leader import Leader
 from worker.control.membership import Member, Membership, shell_classes
 from worker.control.node import Node
+from worker.control.plugins import PluginWatch
 from worker.control.reconciler import Reconciler
 from worker.control.stores import ConfigStore, PlacementStore, StatusStore
 from worker.control.waiting import until
-from worker.protocol import Init, ListPlugins
+from worker.plugins.model import Description
+from worker.protocol import DescribePlugins, Init
 from worker.rest.facade import NotLeader
 from worker.rest.forwarding import WorkerClient
 from worker.rest.server import RestServer
-from worker.rest.settings import RestSettings
-from worker.rest.tls import client_context
+from worker.rest.settings import RestSettings, tls_files
+from worker.tls import client_context
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from connectors.options import Config
+    from worker.control.hosts import Host
     from worker.control.membership import View
     from worker.logs import LoggerRegistry
+    from worker.secrets.rotation import SecretKeeper
 
 _log = logging.getLogger(__name__)
 #: What mode says of its services belongs to Faust's own messages.
@@ -67,6 +73,8 @@ _KILL_SHARE: Final = 0.9
 _STALLED_SESSIONS: Final = 20
 #: A thread that sleeps one second and wakes so much later was frozen with its process.
 _FROZEN_S: Final = 4.0
+#: What config providers may take to release what they hold.
+_PROVIDERS_S: Final = 2.0
 #: Exit code of a control process whose loop was stuck.
 STUCK_EXIT: Final = 70
 
@@ -80,6 +88,7 @@ class Part(Service):  # type: ignore[misc]  # mode has no types
         self._label = label
         self._start_part = start
         self._stop_part = stop
+        self._began = False
         super().__init__()
 
     @property
@@ -89,10 +98,13 @@ class Part(Service):  # type: ignore[misc]  # mode has no types
 
     async def on_start(self) -> None:
         """Start it."""
+        self._began = True
         await self._start_part()
 
     async def on_stop(self) -> None:
-        """Stop it; what goes wrong is logged, for the others have to stop too."""
+        """Stop it, if its start began; what goes wrong is logged, for the others have to stop too."""
+        if not self._began:
+            return
         try:
             await self._stop_part()
         except Exception:  # noqa: BLE001 - whatever it is, the others have to stop too
@@ -107,11 +119,12 @@ class ControlProcess:
         resolved: the same with references to config providers resolved.
         config: the same, parsed.
         loggers: this process's loggers.
+        secrets: follows what the references of the properties stand for; closed at the end.
         processes: number of task hosts, over what the properties say.
     """
 
     def __init__(self, properties: Mapping[str, str], resolved: Mapping[str, str], config: Config, loggers: LoggerRegistry,
-                 processes: int | None = None) -> None:
+                 secrets: SecretKeeper, processes: int | None = None) -> None:
         self.properties = dict(properties)
         self._resolved = dict(resolved)
         self.config = config
@@ -124,6 +137,7 @@ class ControlProcess:
         self._client = clients.reader(self._resolved, config["client.id"] or f"millrace-{self._group}")
         self._cluster_id = ""
         self._loggers = loggers
+        self._secrets = secrets
         self._membership: Membership | None = None
         self._app: Any = None
         self._watching: asyncio.Task[None] | None = None
@@ -171,7 +185,10 @@ class ControlProcess:
             MillraceError: it could not start; the message says why and how to mend it.
         """
         loop = asyncio.get_running_loop()
-        self._membership = Membership(self._describe, self._see, loop, f"{self._group}-millrace-members")
+        self._membership = Membership(self._describe, self._see, loop, f"{self._group}-millrace-members",
+                                      self.config["group.takeover.wait.ms"] / 1000)
+        self.node.membership_traffic = self._membership.traffic
+        self.node.contact = self._membership.contact
         self._app = self._make_app(self._membership)
         starting = asyncio.ensure_future(self._app.start())
         contact = self._membership.contact
@@ -187,6 +204,7 @@ class ControlProcess:
         await starting
         if self._app.crashed:
             raise Fatal(f"the worker could not start: {self._app.crash_reason!r}") from self._app.crash_reason
+        await self._follow_secrets()
         self._watching = asyncio.create_task(self._watch(), name="contact-watch")
         threading.Thread(target=self._watch_loop, name="loop-watch", daemon=True).start()
 
@@ -196,12 +214,18 @@ class ControlProcess:
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_PROVIDERS_S):
+                await self._secrets.close()
         if self._app is not None:
             try:
                 async with asyncio.timeout(15):
                     await self._app.stop()
             except TimeoutError:
                 _log.error("The worker's services did not stop within 15 s; they are left to the end of the process")
+            else:
+                if self._membership is not None:
+                    self._membership.close()
 
     def start_drain(self) -> None:
         """Tell the group that this worker wants no work any more; does not block."""
@@ -303,7 +327,7 @@ class ControlProcess:
         self.context = HerderContext(node, self.config, self._cluster_id, (__version__, "unknown"), self._store_client)
         self.context.start_drain = self.start_drain
         self.herder = ClusterHerder(self.context)
-        node.client = WorkerClient(30, lambda: client_context(settings.tls))
+        node.client = WorkerClient(30, lambda: client_context(settings.tls), tls_files(settings.tls))
         self._build_node()
         self._rest = RestServer(self.herder, settings, workers=self.herder)
         await self._rest.start()
@@ -326,7 +350,12 @@ class ControlProcess:
             clients.leader_producer(self._resolved, f"{self._client['client_id']}-leader", f"connect-cluster-{self._group}",
                                     config["transaction.timeout.ms"]),
             config, self._task_producer, self._incarnation, exactly_once=exactly_once(config))
-        node.pool = HostPool(self._processes, self._init, node, config["task.host.stuck.ms"] / 1000)
+        node.plugins = PluginWatch(config["plugin.path"], self._resolved, config["plugin.scan.interval.ms"] / 1000,
+                                   node.plugins_changed, isolating=self._processes > 0)
+        most: int | None = config["plugin.environment.hosts.max"]
+        node.pool = HostPool(
+            self._processes, self._init, node, config["task.host.stuck.ms"] / 1000, node.plugins,
+            HostLimits(max(4, 2 * self._processes) if most is None else most, config["plugin.environment.host.idle.ms"] / 1000))
         node.reconciler = Reconciler(
             node.pool, node, stop_s=config["task.shutdown.graceful.timeout.ms"] / 1000,
             backoff_s=(config["task.host.restart.backoff.ms"] / 1000, config["task.host.restart.backoff.max.ms"] / 1000),
@@ -351,28 +380,23 @@ class ControlProcess:
     async def _start_hosts(self) -> None:
         node = self.node
         await node.pool.start()
-        for row in orjson.loads(await node.pool.ask(ListPlugins(connectors_only=True), 30)):
-            for name in class_names(row["class"]):
-                node.versions[name] = row["version"]
-                node.types[name] = row["type"]
-        for entry in entry_points(group="millrace.connectors"):
-            python_name = entry.value.replace(":", ".")
-            if python_name in node.types:
-                node.versions[entry.name] = node.versions[python_name]
-                node.types[entry.name] = node.types[python_name]
+        await node.plugins.start(msgspec.json.decode(await node.pool.ask(DescribePlugins(), 30, ()), type=Description))
 
     async def _stop_node(self) -> None:
         node = self.node
         await node.leader.stop()
         await node.reconciler.stop()
         await node.stop()
+        await node.plugins.stop()
         await node.pool.stop(3)
         await asyncio.gather(node.config.log.stop(), node.placement.log.stop(), node.status.stop(), node.offsets.stop())
 
     # What parts need of each other.
 
-    def _init(self, number: int) -> Init:
-        return Init(self.node.worker_id, number, self.properties, self._loggers.levels(), self._cluster_id)
+    def _init(self, host: Host) -> Init:
+        plugins = self.node.plugins
+        return Init(self.node.worker_id, host.number, self.properties, self._loggers.levels(), self._cluster_id,
+                    plugins.paths(host.environments), plugins.skipped(host.environments))
 
     def _describe(self) -> Member:
         node = self.node
@@ -384,14 +408,45 @@ class ControlProcess:
         self.node.see(view)
 
     def _task_producer(self, connector: Mapping[str, str]) -> dict[str, Any]:
-        return clients.task_producer(self._resolved, connector, self.config["connector.client.config.override.policy"])
+        return clients.task_producer(self._resolved, connector)
 
     def _store_client(self, connector: Mapping[str, str]) -> dict[str, Any]:
-        return clients.connector_reader(self._resolved, connector, self.config["connector.client.config.override.policy"])
+        return clients.connector_reader(self._resolved, connector)
 
     async def _put_task_configs(self, name: str, configs: list[dict[str, str]]) -> None:
         if self.herder is not None:
             await self.herder.put_task_configs(name, configs)
+
+    # New values of config providers.
+
+    async def _follow_secrets(self) -> None:
+        try:
+            await self._secrets.resolve(self.properties)
+        except MillraceError as error:
+            _log.warning("New values of the worker's properties will not be taken over before its next start: %s", error)
+            return
+        self._secrets.watch(self, self.properties, self._resolved, self._properties_changed)
+        self._secrets.start()
+
+    async def _properties_changed(self, resolved: dict[str, str], names: frozenset[str]) -> None:
+        """Let the worker's own Kafka clients log in with new values from their next connection on."""
+        self._resolved.update({name: resolved[name] for name in names})
+        left = clients.left_for_a_start(names)
+        if left:
+            _log.warning("There are new values of the worker's properties %s, which it takes over when it is started again: do "
+                         "that, one worker after the other", ", ".join(left))
+        own = sorted(names & clients.own(self._resolved).keys())
+        if not own:
+            return
+        arguments = await asyncio.to_thread(clients.reader, self._resolved, self._client["client_id"])
+        credentials: dict[str, Any] = {name: arguments[name] for name in CREDENTIALS if name in arguments}
+        self._client.update(credentials)
+        node = self.node
+        for part in (node.config.log, node.placement.log, node.status.log, node.offsets, node.leader, self._membership):
+            if part is not None:
+                part.renew(credentials)
+        _log.info("The worker's own Kafka clients use new values of %s from their next connection on%s", ", ".join(own),
+                  "; its https listeners do when it is started again" if any(name.startswith("ssl.") for name in own) else "")
 
     # Watches.
 
@@ -463,12 +518,6 @@ class ControlProcess:
                 faulthandler.dump_traceback(file=sys.stderr, all_threads=True)
                 sys.stderr.flush()
                 os._exit(STUCK_EXIT)
-
-
-def class_names(full: str) -> set[str]:
-    """The names under which configurations may know a connector's class: whole, its last part, and that without its ending."""
-    simple = full.rpartition(".")[2]
-    return {full, simple, simple.removesuffix("Connector")}
 
 
 async def _nothing() -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 from worker import kafka_clients
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 #: The worker's plain properties that its own clients take; those for tasks stand behind ``producer.`` and so on.
 _OWN: Final = frozenset({"bootstrap.servers", "client.id", "metadata.max.age.ms", "request.timeout.ms", "retry.backoff.ms",
@@ -24,8 +24,19 @@ def own(properties: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
+def left_for_a_start(names: Iterable[str]) -> list[str]:
+    """Those of the worker's properties whose new values it takes over when it starts only. Pure.
+
+    Everything that Kafka clients log in with is taken over while it runs; REST's listeners have their stores' passwords
+    from their start on, and may take them from the plain ``ssl.`` properties.
+    """
+    behind = tuple(f"{kind}{prefix}" for kind in ("", "producer.", "consumer.", "admin.", "offset.storage.producer.")
+                   for prefix in ("sasl.", "ssl."))
+    return sorted(name for name in names if not name.startswith(behind))
+
+
 def reader(properties: Mapping[str, str], client_id: str) -> dict[str, Any]:
-    """For readers and administration. Reads PEM files: blocks for a moment.
+    """For readers and administration. Reads stores: blocks for a moment.
 
     Raises:
         ConfigInvalid: a property is wrong.
@@ -42,23 +53,23 @@ def leader_producer(properties: Mapping[str, str], client_id: str, transactional
             "transaction_timeout_ms": timeout_ms, "linger_ms": 0}
 
 
-def task_producer(properties: Mapping[str, str], connector: Mapping[str, str], policy: str) -> dict[str, Any]:
+def task_producer(properties: Mapping[str, str], connector: Mapping[str, str]) -> dict[str, Any]:
     """For taking over the transactional ids of a connector's tasks: connected as their producers are.
 
     Raises:
         ConfigInvalid: the policy forbids an override, or a property is wrong.
     """
     merged = {**kafka_clients.inherited(properties, "producer."),
-              **kafka_clients.overrides(connector, "producer.override.", policy)}
+              **kafka_clients.overrides(connector, "producer.override.", properties)}
     merged.pop("transactional.id", None)
     merged.pop("client.id", None)
     return kafka_clients.client_arguments(merged, "producer").arguments
 
 
-def connector_reader(properties: Mapping[str, str], connector: Mapping[str, str], policy: str) -> dict[str, Any]:
+def connector_reader(properties: Mapping[str, str], connector: Mapping[str, str]) -> dict[str, Any]:
     """For reading and writing a connector's own offsets topic: on the Kafka its tasks write to."""
     merged = {**kafka_clients.inherited(properties, "producer."),
-              **kafka_clients.overrides(connector, "producer.override.", policy)}
+              **kafka_clients.overrides(connector, "producer.override.", properties)}
     merged.pop("client.id", None)
     return kafka_clients.client_arguments({name: value for name, value in merged.items()
                                            if name in _OWN or name.startswith(kafka_clients.SECURITY_PREFIXES)},

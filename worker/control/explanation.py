@@ -56,6 +56,15 @@ def notes(snapshot: ClusterSnapshot, name: str, *, exactly_once: bool, sink: boo
     return found
 
 
+def _cause(trace: str) -> str:
+    """The line of a trace that says what happened: the first one, or the last error where a Python trace begins with it."""
+    lines = trace.strip().splitlines()
+    if lines and lines[0].startswith("Traceback (most recent call"):
+        last = max(index for index, line in enumerate(lines) if line.startswith("Traceback (most recent call"))
+        lines = [line for line in lines[last + 1:] if not line.startswith(" ")] or lines
+    return next(iter(lines), "")
+
+
 def explain_unit(slot: Slot | None, status: Status | None, reason: str | None, waiting: str | None,
                  ) -> dict[str, Any]:
     """One unit's place, state and reasons. Pure."""
@@ -69,10 +78,9 @@ def explain_unit(slot: Slot | None, status: Status | None, reason: str | None, w
     elif status is None or status.state == "UNASSIGNED":
         body["why_not_running"] = waiting or f"{slot.owner.worker} has not started it yet"
     elif status.state == "FAILED":
-        first = (status.trace or "").strip().splitlines()
-        body["why_not_running"] = f"it failed: {first[0] if first else 'without a trace'}"
+        body["why_not_running"] = f"it failed: {_cause(status.trace or '') or 'without a trace'}"
     elif status.state == "RESTARTING":
-        body["why_not_running"] = waiting or (status.trace or "it is being restarted").splitlines()[0]
+        body["why_not_running"] = waiting or _cause(status.trace or "") or "it is being restarted"
     elif waiting is not None:
         body["why_not_running"] = waiting
     return body

@@ -17,6 +17,7 @@ from offsets.records import (
     task_record,
 )
 from worker.control.herder_admin import AdminOperations
+from worker.control.herder_base import lock_of
 from worker.control.herder_offsets import OffsetOperations
 from worker.control.herder_snapshots import SnapshotOperations
 from worker.control.instructions import instructions_record
@@ -121,23 +122,25 @@ class ClusterHerder(OffsetOperations, SnapshotOperations, AdminOperations):
     async def patch_connector_config(self, name: str, patch: Mapping[str, str | None]) -> dict[str, Any]:
         """Change single properties (KIP-477); null removes one."""
         await self.ctx.lead()
-        await self.ctx.known(name)
-        merged = dict(self.ctx.snapshot.connectors[name])
-        for key, value in patch.items():
-            if value is None:
-                merged.pop(key, None)
-            else:
-                merged[key] = value
-        merged["name"] = name
-        _, info = await self._put(name, merged, None, replace=True)
-        return info
+        while True:
+            await self.ctx.known(name)
+            before = self.ctx.snapshot.connectors[name]
+            merged = {key: value for key, value in {**before, **patch, "name": name}.items() if value is not None}
+            await self._refuse_invalid(merged)
+            async with lock_of(self.ctx.config_locks, name):
+                if self.ctx.snapshot.connectors.get(name) == before:
+                    await self.ctx.node.leader.write([connector_record(name, merged)])
+                    break
+            # Somebody has changed or deleted it while this was checked: what is patched is what they made of it.
+        return await self.connector_info(name)
 
     async def delete_connector(self, name: str) -> None:
         """Delete a connector; its offsets stay, its requests for snapshots go."""
         await self.ctx.lead()
-        await self.ctx.known(name)
-        await self.ctx.node.leader.write([connector_record(name, None), target_state_record(name, None)],
-                                         [instructions_record(name, [])] if self.instructions(name) else [])
+        async with lock_of(self.ctx.config_locks, name):
+            await self.ctx.known(name)
+            await self.ctx.node.leader.write([connector_record(name, None), target_state_record(name, None)],
+                                             [instructions_record(name, [])] if self.instructions(name) else [])
 
     async def reset_connector_offsets(self, name: str) -> str:
         """Forget all positions; requests for snapshots that have ended go too, for nothing else says that they have."""
@@ -151,12 +154,23 @@ class ClusterHerder(OffsetOperations, SnapshotOperations, AdminOperations):
     async def set_target_state(self, name: str, state: str) -> None:
         """Start, pause or stop a connector."""
         await self.ctx.lead()
-        if name not in self.ctx.snapshot.connectors:
-            raise RestError(404, f"Unknown connector {name}")
-        target = _TARGETS[state]
-        # Without tasks first: a STOPPED connector that still had some would confuse.
-        drop = [commit_record(name, 0)] if target == "STOPPED" and self.ctx.snapshot.task_configs(name) else []
-        await self.ctx.node.leader.write([*drop, target_state_record(name, target)])
+        async with lock_of(self.ctx.config_locks, name):
+            if name not in self.ctx.snapshot.connectors:
+                raise RestError(404, f"Unknown connector {name}")
+            target = _TARGETS[state]
+            # Without tasks first: a STOPPED connector that still had some would confuse.
+            drop = [commit_record(name, 0)] if target == "STOPPED" and self.ctx.snapshot.task_configs(name) else []
+            await self.ctx.node.leader.write([*drop, target_state_record(name, target)])
+        await self._stopped_without_tasks(name)
+
+    async def _stopped_without_tasks(self, name: str) -> None:
+        """Drop the tasks of a STOPPED connector.
+
+        Task configurations and the wish to stop may be on their way to Kafka at once, each written by what was known before the
+        other. Whichever is folded in last sees both.
+        """
+        if self.ctx.snapshot.target_state(name) == "STOPPED" and self.ctx.snapshot.task_configs(name):
+            await self.ctx.node.leader.write([commit_record(name, 0)])
 
     async def restart_connector(self, name: str) -> None:
         """Restart the connector's own instance, on whichever worker it is."""
@@ -185,7 +199,6 @@ class ClusterHerder(OffsetOperations, SnapshotOperations, AdminOperations):
         for unit in restart_plan(request, state.connector(name), state.tasks(name)):
             found = body["connector"] if unit.task == INSTANCE else body["tasks"][unit.task]
             found["state"] = "RESTARTING"
-            found.pop("trace", None)
         await self.ctx.node.leader.write([restart_record(request)])
         return body
 
@@ -200,6 +213,7 @@ class ClusterHerder(OffsetOperations, SnapshotOperations, AdminOperations):
         tasks = unresolved(configs, config)
         await self.ctx.node.leader.write([*(task_record(name, task, own) for task, own in enumerate(tasks)),
                                       commit_record(name, len(tasks))])
+        await self._stopped_without_tasks(name)
 
     async def fence_zombies(self, name: str) -> None:
         """Fence the producers of earlier task generations."""
@@ -212,11 +226,13 @@ class ClusterHerder(OffsetOperations, SnapshotOperations, AdminOperations):
                    replace: bool) -> tuple[bool, dict[str, Any]]:
         await self.ctx.lead()
         await self._refuse_invalid(config)
-        exists = name in self.ctx.snapshot.connectors
-        if exists and not replace:
-            raise RestError(409, f"Connector {name} already exists")
         state = [] if target is None else [target_state_record(name, target)]
-        await self.ctx.node.leader.write([*state, connector_record(name, dict(config))])
+        # Two that create it at once are one after the other: the second finds it.
+        async with lock_of(self.ctx.config_locks, name):
+            exists = name in self.ctx.snapshot.connectors
+            if exists and not replace:
+                raise RestError(409, f"Connector {name} already exists")
+            await self.ctx.node.leader.write([*state, connector_record(name, dict(config))])
         return not exists, await self.connector_info(name)
 
     async def _refuse_invalid(self, config: Mapping[str, str]) -> None:

@@ -9,10 +9,11 @@ import orjson
 from connectors.errors import ConfigInvalid, Retriable
 from offsets.records import logger_record, topic_status_record
 from worker.control.explanation import explain_connector
-from worker.control.placement import INSTANCE
-from worker.metrics.exporter import ConnectorNumbers, process_numbers, render
+from worker.control.placement import INSTANCE, Unit
+from worker.metrics.exporter import ConnectorNumbers, Options, collect, pieces
 from worker.metrics.registry import Family
-from worker.protocol import ListPlugins, PluginConfig, RemoteError
+from worker.plugins.model import listing
+from worker.protocol import PluginConfig, RemoteError
 from worker.rest.facade import RestError
 
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from worker.protocol import ToHost
     from worker.rest.signing import SessionKey
 
+#: The version of Kafka Connect whose API this is. Clients compare it with the version that brought a call, and leave the call
+#: out if it is older; so Millrace's own version stands in ``commit``.
+KAFKA_CONNECT: Final = "4.1.2"
 _NO_HOST_S: Final = 30.0
 
 
@@ -32,7 +36,7 @@ class AdminOperations:
 
     def root(self) -> dict[str, Any]:
         """``GET /``."""
-        return {"version": self.ctx.version[0], "commit": self.ctx.version[1], "kafka_cluster_id": self.ctx.cluster_id}
+        return {"version": KAFKA_CONNECT, "commit": f"millrace-{self.ctx.version[0]}", "kafka_cluster_id": self.ctx.cluster_id}
 
     def ready(self) -> bool:
         """Whether requests can be answered from a complete state."""
@@ -44,21 +48,39 @@ class AdminOperations:
 
     async def plugins(self, *, connectors_only: bool) -> list[dict[str, Any]]:
         """All plugins."""
-        answer: list[dict[str, Any]] = orjson.loads(await self._ask(ListPlugins(connectors_only)))
-        return answer
+        return list(listing(self.ctx.node.plugins.catalog.plugins, connectors_only=connectors_only))
 
     async def plugin_config(self, plugin: str, version: str | None) -> list[dict[str, Any]]:
         """A plugin's options."""
-        answer: list[dict[str, Any]] = orjson.loads(await self._ask(PluginConfig(plugin, version)))
+        catalog = self.ctx.node.plugins.catalog
+        try:
+            found = catalog.any_kind(plugin, version)
+        except ConfigInvalid as error:
+            raise RestError(400, str(error)) from error
+        environments = (found.environment,) if found is not None and found.environment else ()
+        answer: list[dict[str, Any]] = orjson.loads(await self._ask(
+            PluginConfig(plugin, version, catalog.others(environments)), environments))
         return answer
+
+    async def plugin_environments(self) -> dict[str, Any]:
+        """The environments of ``plugin.path``, their plugins, their hosts, and what can't be used."""
+        pool = self.ctx.node.pool
+        hosts = [{"host": host.number, "environment": host.label, "pid": host.pid, "ready": host.ready,
+                  "units": sorted(map(str, host.units))} for host in pool.hosts if host.environments]
+        return {"worker_id": self.ctx.node.worker_id, **self.ctx.node.plugins.report(), "hosts": hosts}
+
+    async def refresh_plugins(self) -> dict[str, Any]:
+        """Look at the folders of ``plugin.path`` now."""
+        await self.ctx.node.plugins.refresh(self.ctx.validate_s)
+        return await self.plugin_environments()
 
     async def validate(self, plugin: str, config: Mapping[str, str]) -> dict[str, Any]:
         """``ConfigInfos`` for a configuration."""
         return await self.ctx.ask_validation(dict(config), plugin)
 
-    async def _ask(self, message: ToHost) -> Any:
+    async def _ask(self, message: ToHost, environments: tuple[str, ...] = ()) -> Any:
         try:
-            return await self.ctx.node.pool.ask(message, self.ctx.validate_s)
+            return await self.ctx.node.pool.ask(message, self.ctx.validate_s, environments)
         except RemoteError as error:
             status = {"LookupError": 404, "NotFound": 404, "ConfigInvalid": 400}.get(error.kind, 500)
             raise RestError(status, str(error)) from error
@@ -128,11 +150,12 @@ class AdminOperations:
             return False, f"No task host has answered for {_NO_HOST_S:g} s."
         return True, ""
 
-    async def metrics(self) -> str:
-        """The Prometheus exposition."""
+    async def metrics(self) -> bytes:
+        """The Prometheus exposition; other work goes on while it is made."""
         node = self.ctx.node
+        node.refresh_stats()
         stats = node.stats
-        stats.version = self.ctx.version[0]
+        stats.version, stats.commit = self.ctx.version
         stats.leader = node.leader.active
         stats.ready = self.ready()
         stats.draining = node.draining
@@ -144,17 +167,28 @@ class AdminOperations:
             node.status.log.topic: (node.status.log.connected, node.status.state.unreadable.count),
             node.offsets.topic: (node.offsets.connected, node.offsets.unreadable.count),
         }
-        connectors = []
-        for unit in node.reconciler.have:
-            if unit.task == INSTANCE:
-                config = self.ctx.snapshot.connectors.get(unit.connector, {})
-                status = node.status.state.connector(unit.connector)
-                plugin = config.get("connector.class", "")
-                connectors.append(ConnectorNumbers(unit.connector, "UNASSIGNED" if status is None else status.state, plugin,
-                                                   node.versions.get(plugin, ""), node.types.get(plugin, "unknown")))
-        families = [Family(name) for name in self.ctx.config["metrics.families"]]
-        return render(stats, connectors, node.tasks, process_numbers(stats.started_at), families=families,
-                      now=time.monotonic())
+        units = (*node.reconciler.have, *node.reconciler.given_up)
+        connectors = [self._connector_numbers(unit) for unit in units if unit.task == INSTANCE]
+        if node.leader.active:
+            # A stopped connector is on no worker: the leader shows it.
+            here = {item.name for item in connectors}
+            connectors += [self._connector_numbers(Unit(name, INSTANCE)) for name in self.ctx.snapshot.connectors
+                           if name not in here and self.ctx.snapshot.target_state(name) == "STOPPED"]
+        settings = self.ctx.config
+        options = Options(tuple(Family(name) for name in settings["metrics.families"]), settings["metrics.jvm.names"],
+                          settings["metrics.clients.max"])
+        began = time.perf_counter()
+        body, stats.render_blocked_s = await collect(pieces(
+            stats, connectors, node.tasks, node.process_numbers(), options=options, now=time.monotonic()))
+        stats.render_s = time.perf_counter() - began
+        return body
+
+    def _connector_numbers(self, unit: Unit) -> ConnectorNumbers:
+        config = self.ctx.snapshot.connectors.get(unit.connector, {})
+        status = self.ctx.node.status.state.connector(unit.connector)
+        return ConnectorNumbers(unit.connector, "UNASSIGNED" if status is None else status.state,
+                                config.get("connector.class", ""), self.ctx.node.version(unit, config),
+                                self.ctx.connector_type(config))
 
     # Between workers.
 

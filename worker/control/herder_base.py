@@ -1,6 +1,7 @@
 """What all parts of the herder share."""
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 import weakref
@@ -15,7 +16,6 @@ from worker.protocol import RemoteError, Validate
 from worker.rest.facade import REBALANCE_TEXT, RestError
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable, Mapping
 
     from connectors.options import Config
@@ -27,6 +27,24 @@ _TAKE_OVER_S: Final = 5.0
 #: So long after a request was forwarded a client may know more than this worker.
 _BEHIND_S: Final = 2.0
 _CATCH_UP_S: Final = 2.0
+
+
+def with_problems(infos: dict[str, Any], problems: Mapping[str, str]) -> dict[str, Any]:
+    """``ConfigInfos`` with what only the control process knows: it replaces what a host says of the same options. Pure."""
+    for entry in infos["configs"]:
+        problem = problems.get(entry["value"]["name"])
+        if problem is not None:
+            infos["error_count"] += 1 - len(entry["value"]["errors"])
+            entry["value"]["errors"] = [problem]
+    return infos
+
+
+def lock_of(locks: weakref.WeakValueDictionary[str, asyncio.Lock], name: str) -> asyncio.Lock:
+    """A connector's lock; keep it for as long as it is needed, and no longer."""
+    lock = locks.get(name)
+    if lock is None:
+        lock = locks[name] = asyncio.Lock()
+    return lock
 
 
 class HerderContext:
@@ -52,6 +70,8 @@ class HerderContext:
         self.was_ready = False
         #: Connector -> held while its instructions are being changed; there is one while somebody holds it or waits for it.
         self.instruction_locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+        #: The same, held from looking at a connector's configuration, state or offsets until their successors are written.
+        self.config_locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self._behind_until = 0.0
 
     @property
@@ -78,7 +98,8 @@ class HerderContext:
 
     def connector_type(self, config: Mapping[str, str]) -> str:
         """``source``, ``sink`` or ``unknown``."""
-        return self.node.types.get(config.get("connector.class", ""), "unknown")
+        plugin = self.node.plugins.catalog.connector(config)
+        return "unknown" if plugin is None else plugin.kind
 
     async def lead(self) -> None:
         """Raise ``NotLeader`` unless this worker leads; waits a moment if it is just taking over."""
@@ -95,18 +116,30 @@ class HerderContext:
         return str(self.config["exactly.once.source.support"]).lower() == "enabled"
 
     async def ask_validation(self, config: dict[str, str], plugin: str | None) -> dict[str, Any]:
-        """``ConfigInfos`` from a task host."""
+        """``ConfigInfos`` from a task host that has the plugins which the configuration names."""
+        named = config if plugin is None or "connector.class" in config else {**config, "connector.class": plugin}
+        selection = self.node.plugins.select(named)
+        if selection.problems and self.node.plugins.pending:
+            await self.node.plugins.settled(self.validate_s / 2)
+            selection = self.node.plugins.select(named)
+        connector = selection.connector
+        if "connector.class" in selection.problems and (
+                connector is None or connector.environment not in ("", *selection.environments)):
+            raise RestError(400, selection.problems["connector.class"])
+        message = Validate(config, plugin, self.node.plugins.catalog.others(selection.environments))
         try:
-            answer: dict[str, Any] = orjson.loads(await self.node.pool.ask(Validate(config, plugin), self.validate_s))
+            answer: dict[str, Any] = orjson.loads(await self.node.pool.ask(message, self.validate_s, selection.environments))
         except TimeoutError:
             raise RestError(500, f"The connector did not finish to validate its configuration within {self.validate_s:g} s "
                                  "(validate.timeout.ms). Check that the systems it has to reach answer") from None
         except Retriable as error:
+            if selection.problems:  # no host would make the configuration a good one
+                raise RestError(400, selection.problem or "") from error
             raise RestError(503, str(error)) from error
         except RemoteError as error:
             status = 404 if error.kind == "LookupError" else 400 if error.kind == "ConfigInvalid" else 500
             raise RestError(status, str(error)) from error
-        return answer
+        return with_problems(answer, selection.problems)
 
     async def wait_stopped(self, name: str, deadline_s: float) -> None:
         """Wait until no worker runs a task of the connector.

@@ -8,6 +8,7 @@ import orjson
 from connectors.errors import MillraceError, Retriable
 from offsets.positions import canonical
 from offsets.store import OffsetStore
+from worker.control.herder_base import lock_of
 from worker.protocol import AlterOffsets, JobOffsets, RemoteError
 from worker.rest.facade import RestError
 
@@ -40,22 +41,24 @@ class OffsetOperations:
     async def alter_connector_offsets(
             self, name: str, offsets: Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]) -> str:
         """Overwrite positions; None resets one."""
-        await self._check(name)
-        if not offsets:
-            raise RestError(400, "Partitions / offsets need to be provided for an alter offsets request")
-        changes = [(dict(partition), None if offset is None else dict(offset)) for partition, offset in offsets]
-        checked = await self._ask_connector(name, changes)
-        if not self._is_sink(name):
-            await self._write(name, changes)
+        async with lock_of(self.ctx.config_locks, name):  # it stays stopped, and as it is, until they are written
+            await self._check(name)
+            if not offsets:
+                raise RestError(400, "Partitions / offsets need to be provided for an alter offsets request")
+            changes = [(dict(partition), None if offset is None else dict(offset)) for partition, offset in offsets]
+            checked = await self._ask_connector(name, changes)
+            if not self._is_sink(name):
+                await self._write(name, changes)
         return (_CHECKED if checked else _EXTERNALLY).format("altered")
 
     async def reset_connector_offsets(self, name: str) -> str:
         """Forget all positions."""
-        await self._check(name)
-        changes: list[tuple[Position, Position | None]] = [(partition, None) for partition, _ in await self._read(name)]
-        checked = await self._ask_connector(name, changes)
-        if not self._is_sink(name):
-            await self._write(name, changes)
+        async with lock_of(self.ctx.config_locks, name):
+            await self._check(name)
+            changes: list[tuple[Position, Position | None]] = [(partition, None) for partition, _ in await self._read(name)]
+            checked = await self._ask_connector(name, changes)
+            if not self._is_sink(name):
+                await self._write(name, changes)
         return (_CHECKED if checked else _EXTERNALLY).format("reset")
 
     def _is_sink(self, name: str) -> bool:
@@ -76,7 +79,10 @@ class OffsetOperations:
 
     async def _ask_connector(self, name: str, changes: Sequence[tuple[Position, Position | None]]) -> bool:
         """Let the connector's class check the change; False if it can't tell."""
-        message = AlterOffsets(self.ctx.snapshot.connectors[name], orjson.dumps(changes))
+        try:
+            message = AlterOffsets(self.ctx.snapshot.connectors[name], orjson.dumps(changes))
+        except orjson.JSONEncodeError as error:
+            raise RestError(400, f"The offsets of connector {name} can't be saved: {error}") from error
         try:
             return bool(await self.ctx.node.pool.ask(message, self.ctx.validate_s))
         except RemoteError as error:

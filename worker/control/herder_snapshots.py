@@ -5,7 +5,6 @@ connector's tasks hand it to them. How far a snapshot is stands in the connector
 """
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import logging
@@ -16,13 +15,16 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import orjson
 
+from connectors.api import SNAPSHOT_ENDED
 from connectors.errors import Retriable
+from worker.control.herder_base import lock_of
 from worker.control.herder_offsets import read_positions
-from worker.control.instructions import ENDED, KEPT, MOST_BYTES, instructions_record, pruned, with_state
+from worker.control.instructions import KEPT, MOST_BYTES, instructions_record, pruned, with_state
 from worker.protocol import CheckSnapshot, ConnectorView, RemoteError
 from worker.rest.facade import RestError
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Mapping
 
     from worker.control.herder_base import HerderContext
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _CATCH_UP_S: Final = 2.0
+#: Ended as somebody wanted it: these make room for others. Why one failed stays to be seen until it is deleted.
+_FORGOTTEN: Final = SNAPSHOT_ENDED - {"failed"}
 _STATES: Final = {"pause": "paused", "resume": "running", "cancel": "cancelled"}
 
 
@@ -77,8 +81,8 @@ class SnapshotOperations:
                 raise RestError(404, f"Snapshot {snapshot} of connector {name} not found")  # deleted meanwhile
             # What was asked last counts: its effect may not be saved yet.
             now = row["state"] if asked is None else asked["state"]
-            if now in ENDED or row["state"] in ENDED:
-                now = now if now in ENDED else row["state"]
+            if now in SNAPSHOT_ENDED or row["state"] in SNAPSHOT_ENDED:
+                now = now if now in SNAPSHOT_ENDED else row["state"]
                 if now == state:
                     return
                 raise RestError(400, f"Snapshot {snapshot} of connector {name} is {now}: it can't be {state} any more. "
@@ -136,7 +140,7 @@ class SnapshotOperations:
     # Parts.
 
     async def _ended(self, name: str) -> frozenset[str]:
-        return frozenset(row["id"] for row in await self._view(name, "snapshots") if row["state"] in ENDED)
+        return frozenset(row["id"] for row in await self._view(name, "snapshots") if row["state"] in _FORGOTTEN)
 
     async def _lead_known(self, name: str) -> None:
         await self.ctx.lead()
@@ -144,10 +148,7 @@ class SnapshotOperations:
 
     def _changing(self, name: str) -> asyncio.Lock:
         """Held from reading a connector's list until its successor is written."""
-        lock = self.ctx.instruction_locks.get(name)
-        if lock is None:
-            lock = self.ctx.instruction_locks[name] = asyncio.Lock()
-        return lock
+        return lock_of(self.ctx.instruction_locks, name)
 
     async def _write_instructions(self, name: str, rows: list[dict[str, Any]]) -> None:
         key, value = instructions_record(name, rows)

@@ -3,6 +3,9 @@
 A host is a child process at the other end of a socket. It is pinged every second; one that does not answer within
 ``task.host.stuck.ms``, or says that its loop is stuck for that long, is logged with all stacks, killed with SIGKILL and
 replaced. What ran in it is reported to ``Events.host_died`` with the unit that was on the CPU, as far as that is known.
+
+Beside the worker's main hosts, which are always there, there are hosts with other environments (``worker.plugins``): started
+when something needs their set of environments, and ended when nothing has for a while.
 """
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import logging
 import socket
 import sys
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from connectors.errors import Retriable
@@ -24,6 +28,7 @@ from worker.protocol import (
     LoopStuck,
     Ping,
     ReadOffsets,
+    RemoteError,
     Stats,
     TaskConfigs,
     TaskState,
@@ -31,12 +36,15 @@ from worker.protocol import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
+    from worker.plugins.catalog import Selection
     from worker.protocol import Message, ToHost
 
 _log = logging.getLogger(__name__)
 _PING_S: Final = 1.0
+#: The time for an answer is waited for in so many parts.
+_PARTS: Final = 8
 _READY_DEADLINE_S: Final = 30.0
 _FIRST_BACKOFF_S: Final = 0.1
 _LAST_BACKOFF_S: Final = 30.0
@@ -71,6 +79,38 @@ class Events(Protocol):
     async def read_offsets(self, connector: str) -> list[tuple[bytes, bytes]]:
         """All saved offsets of a connector, read to the topic's end."""
 
+    def host_retired(self, host: Host) -> None:
+        """A host with other environments has ended because nothing needed it."""
+
+
+class Environments(Protocol):
+    """What the pool asks about plugins' environments; none of these may block."""
+
+    def paths(self, environments: Sequence[str]) -> list[str]:
+        """What goes on ``sys.path`` of a host; raises KeyError where an environment has gone."""
+
+    def current(self, environments: Sequence[str]) -> bool:
+        """Whether they are there as they were."""
+
+    def label(self, environments: Sequence[str]) -> str:
+        """Environments as people call them."""
+
+    def select(self, config: Mapping[str, str]) -> Selection:
+        """What a connector's configuration needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostLimits:
+    """Bounds of hosts with other environments.
+
+    Attributes:
+        most: how many there may be.
+        idle_s: one that nothing has needed for so many seconds ends.
+    """
+
+    most: int = 8
+    idle_s: float = 60.0
+
 
 class Host:
     """One task host.
@@ -81,10 +121,20 @@ class Host:
         ready: whether it takes requests.
         stats: its last report.
         pid: its process id; 0 in process.
+        environments: keys of the environments it has beside Millrace's own.
+        label: how people call them.
     """
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, environments: tuple[str, ...] = (), label: str = "main") -> None:
         self.number = number
+        self.environments = environments
+        self.label = label
+        #: When something last needed it, on the monotonic clock; a host with other environments only.
+        self.used = time.monotonic()
+        #: Requests that wait for its answer, beside pings.
+        self.asked = 0
+        #: It is being ended because nothing needs it: nothing more may be given to it.
+        self.retired = False
         self.units: set[Unit] = set()
         self.ready = False
         self.stats: Stats | None = None
@@ -104,39 +154,65 @@ class Host:
         """
         if self.peer is None:
             raise PipeClosed(f"task host {self.number} is not there")
-        return await self.peer.request(message, deadline_s)
+        self.asked += 1
+        try:
+            return await self.peer.request(message, deadline_s)
+        finally:
+            self.asked -= 1
+            self.used = time.monotonic()
+
+    @property
+    def tasks(self) -> int:
+        """How many of its units are tasks."""
+        return sum(unit.task != INSTANCE for unit in self.units)
 
 
 class HostPool:
     """All task hosts of a worker.
 
     Args:
-        count: how many; 0 runs one inside this process.
-        init: makes the first message for a host number.
+        count: how many main hosts; 0 runs one inside this process, and then there are no others.
+        init: makes the first message for a host.
         events: who is told.
         stuck_s: seconds without an answer after which a host is killed.
+        environments: who knows plugins' environments; None: there are none.
+        limits: bounds of hosts with other environments.
     """
 
-    def __init__(self, count: int, init: Callable[[int], Init], events: Events, stuck_s: float) -> None:
+    def __init__(self, count: int, init: Callable[[Host], Init], events: Events, stuck_s: float,
+                 environments: Environments | None = None, limits: HostLimits | None = None) -> None:
         self._in_process = count == 0
+        self._count = max(1, count)
         self._init = init
         self._events = events
         self._stuck_s = stuck_s
-        self.hosts = [Host(number) for number in range(max(1, count))]
-        self._keepers: list[asyncio.Task[None]] = []
+        self._environments = environments
+        self._limits = limits or HostLimits()
+        self._hosts = {number: Host(number) for number in range(self._count)}
+        self._keepers: dict[int, asyncio.Task[None]] = {}
+        self._reaper: asyncio.Task[None] | None = None
+        #: Sets of environments -> why a host with them is not there.
+        self._why: dict[tuple[str, ...], str] = {}
         self._processes: dict[int, asyncio.subprocess.Process] = {}
         self._stopping = False
         #: When a host was last ready, on the monotonic clock.
         self.ready_at = time.monotonic()
 
+    @property
+    def hosts(self) -> list[Host]:
+        """All hosts there are, the main ones first."""
+        return [self._hosts[number] for number in sorted(self._hosts)]
+
     async def start(self) -> None:
-        """Start all hosts and wait until each is ready.
+        """Start the main hosts and wait until each is ready.
 
         Raises:
             Retriable: a host did not come up; the message says which and why.
         """
-        self._keepers = [asyncio.create_task(self._keep(number), name=f"task-host-{number}")
-                         for number in range(len(self.hosts))]
+        for number in list(self._hosts):
+            self._keepers[number] = asyncio.create_task(self._keep(number, ()), name=f"task-host-{number}")
+        if self._environments is not None:
+            self._reaper = asyncio.create_task(self._reap_idle(), name="task-host-reaper")
         if not await until(lambda: all(host.ready for host in self.hosts), _READY_DEADLINE_S):
             missing = [host.number for host in self.hosts if not host.ready]
             raise Retriable(f"task hosts {missing} did not get ready within {_READY_DEADLINE_S:g} s: see their output in the "
@@ -145,17 +221,21 @@ class HostPool:
     async def stop(self, deadline_s: float) -> None:
         """End all hosts: closing their pipe ends them; what is left after ``deadline_s`` seconds is killed."""
         self._stopping = True
+        if self._reaper is not None:
+            self._reaper.cancel()
+            await asyncio.gather(self._reaper, return_exceptions=True)
         for host in self.hosts:
             if host.peer is not None:
                 await host.peer.close()
-        if self._keepers:
-            done, pending = await asyncio.wait(self._keepers, timeout=deadline_s)
+        keepers = list(self._keepers.values())
+        if keepers:
+            done, pending = await asyncio.wait(keepers, timeout=deadline_s)
             del done
             for number in list(self._processes):
                 self.kill(number)
             for keeper in pending:
                 keeper.cancel()
-            await asyncio.gather(*self._keepers, return_exceptions=True)
+            await asyncio.gather(*keepers, return_exceptions=True)
 
     def kill(self, number: int) -> None:
         """Kill the host's process now; its keeper replaces it."""
@@ -163,24 +243,57 @@ class HostPool:
         if process is not None and process.returncode is None:
             process.kill()
 
-    def least_loaded(self) -> Host | None:
-        """The host to give the next unit to, or None while none is ready."""
-        ready = [host for host in self.hosts if host.ready]
+    def choose(self, environments: tuple[str, ...] = ()) -> Host | None:
+        """The host to give the next unit to, the one with the least to do.
+
+        Without one this returns None, and ``Events.host_ready`` or ``host_retired`` says when to ask again: a host with other
+        environments is started when it is first asked for, and more of them when each has a task.
+        """
+        group = self._group(environments)
+        ready = [host for host in group if host.ready]
+        if environments:
+            now = time.monotonic()
+            for host in group:
+                host.used = now
+            starting = any(not host.ready and now - host.started < _READY_DEADLINE_S / 2 for host in group)
+            if not group or (len(ready) == len(group) < self._count and all(host.tasks for host in ready)
+                             and self._others < (self._limits.most + 1) // 2):
+                starting |= self._open(environments)
+            if starting and all(host.tasks for host in ready):
+                return None  # the next one is for it
         return min(ready, key=lambda host: (len(host.units), host.number)) if ready else None
 
-    async def ask(self, message: ToHost, deadline_s: float) -> Any:
+    def why_none(self, environments: tuple[str, ...]) -> str:
+        """Why ``choose`` gave none."""
+        if not environments:
+            return "no task host is ready"
+        return self._why.get(environments, "a task host with its plugin's environment is starting")
+
+    async def ask(self, message: ToHost, deadline_s: float, environments: tuple[str, ...] | None = None) -> Any:
         """Ask any host that answers pings, the one with the least to do first.
 
+        Args:
+            message: the question.
+            deadline_s: seconds for the answer, a host's start included.
+            environments: what the host must have; None: what the configuration in the message needs.
+
         Raises:
-            RemoteError: it refused.
+            RemoteError: it refused, or no host can have what the configuration needs.
             TimeoutError: it did not answer in time.
             Retriable: no host is there.
         """
-        live = sorted((host for host in self.hosts if host.ready and host.stuck is None),
+        if environments is None:
+            environments = self._needed(message)
+        until_s = time.monotonic() + deadline_s
+        if environments and not await until(lambda: self.choose(environments) is not None
+                                            or any(host.ready for host in self._group(environments)), deadline_s):
+            raise Retriable(f"no task host with the environment {self._label(environments)} is ready: "
+                            f"{self.why_none(environments)}")
+        live = sorted((host for host in self._group(environments) if host.ready and host.stuck is None),
                       key=lambda host: (time.monotonic() - host.answered > 2 * _PING_S, len(host.units), host.number))
         for host in live:
             try:
-                return await host.request(message, deadline_s)
+                return await host.request(message, max(0.1, until_s - time.monotonic()))
             except PipeClosed:
                 continue
         raise Retriable("no task host is ready; try again in a moment")
@@ -193,13 +306,94 @@ class HostPool:
             if isinstance(result, BaseException):
                 _log.warning("Task host %d did not take %s: %r", host.number, type(message).__name__, result)
 
-    async def _keep(self, number: int) -> None:
-        """Run one host after another under ``number``."""
+    # Hosts with other environments.
+
+    def _group(self, environments: tuple[str, ...]) -> list[Host]:
+        return [host for host in self.hosts if host.environments == environments and not host.retired]
+
+    @property
+    def _others(self) -> int:
+        """How many hosts with other environments there are, those that are ending included."""
+        return len(self._hosts) - self._count
+
+    def _label(self, environments: tuple[str, ...]) -> str:
+        return "main" if self._environments is None else self._environments.label(environments)
+
+    def _needed(self, message: ToHost) -> tuple[str, ...]:
+        config = getattr(message, "config", None)
+        if self._environments is None or not isinstance(config, dict):
+            return ()
+        selection = self._environments.select(config)
+        if selection.problem is not None:
+            raise RemoteError("ConfigInvalid", selection.problem)
+        return selection.environments
+
+    def _open(self, environments: tuple[str, ...]) -> bool:
+        """Start a host with these environments; returns whether one may be started now."""
+        if self._stopping or self._in_process:
+            return False
+        if self._others >= self._limits.most:
+            idle = [host for host in self.hosts if host.environments not in ((), environments) and self._idle(host)]
+            if idle:
+                self._retire(min(idle, key=lambda host: host.used), "its place is needed")
+            why = (f"{self._limits.most} task hosts with other environments run, as many as "
+                   "plugin.environment.hosts.max allows; it starts when one of them ends")
+            if self._why.get(environments) != why:
+                _log.warning("No task host with the environment %s can be started: %s", self._label(environments), why)
+            self._why[environments] = why
+            return False
+        number = next(number for number in range(self._count, self._count + self._limits.most + 1)
+                      if number not in self._hosts)
+        self._hosts[number] = Host(number, environments, self._label(environments))
+        self._why.pop(environments, None)
+        self._keepers[number] = asyncio.create_task(self._keep(number, environments), name=f"task-host-{number}")
+        return True
+
+    @staticmethod
+    def _idle(host: Host) -> bool:
+        return bool(host.environments) and not host.units and not host.asked and not host.retired
+
+    def _retire(self, host: Host, why: str) -> None:
+        """End a host that nothing needs: closing its pipe ends it, and its keeper with it."""
+        _log.info("Task host %d (pid %d, environment %s) ends: %s", host.number, host.pid, host.label, why)
+        host.retired = True
+        keeper = self._keepers.get(host.number)
+        if keeper is not None:
+            keeper.cancel()
+
+    async def _reap_idle(self) -> None:
+        environments = self._environments
+        while environments is not None:
+            await asyncio.sleep(min(1.0, self._limits.idle_s / 2))
+            now = time.monotonic()
+            for host in filter(self._idle, self.hosts):
+                # One that is starting was asked for, however long that takes; one that never gets ready is not kept for ever.
+                if now - host.used > self._limits.idle_s + (0 if host.ready else 2 * _READY_DEADLINE_S):
+                    self._retire(host, f"nothing has needed it for {self._limits.idle_s:g} s")
+                elif host.ready and not environments.current(host.environments):
+                    self._retire(host, "its environment has gone or changed")
+
+    # Every host.
+
+    async def _keep(self, number: int, environments: tuple[str, ...]) -> None:
+        """Run one host after another under ``number``, until the pool stops or, with other environments, it is retired."""
+        try:
+            await self._keep_running(number, environments)
+        finally:
+            if environments:
+                host = self._hosts.pop(number)
+                self._keepers.pop(number, None)
+                if not self._stopping:
+                    self._events.host_retired(host)
+
+    async def _keep_running(self, number: int, environments: tuple[str, ...]) -> None:
         backoff = 0.0
         while True:
             if backoff:
                 await asyncio.sleep(backoff)
-            host = self.hosts[number] = Host(number)
+            before = self._hosts[number]
+            host = self._hosts[number] = Host(number, environments, before.label)
+            host.used = before.used
             reason = "it ended"
             try:
                 reason = await self._run(host)
@@ -214,10 +408,15 @@ class HostPool:
                 return
             units = frozenset(host.units)
             blamed = culprit(host, units)
-            _log.error("Task host %d (pid %d) has gone: %s. It ran %s.", number, host.pid, reason,
+            _log.error("Task host %d (pid %d%s) has gone: %s. It ran %s.", number, host.pid,
+                       f", environment {host.label}" if environments else "", reason,
                        ", ".join(map(str, sorted(units))) or "nothing")
             self._events.host_died(host, units, blamed, f"task host {number} (pid {host.pid}) has gone: {reason}",
                                    "" if host.stuck is None else host.stuck.stacks)
+            if self._environments is not None and not self._environments.current(environments):
+                return  # its units start again with what is there now
+            if environments:
+                self._why[environments] = f"its task host has gone: {reason}; another one starts"
             lived = time.monotonic() - host.started
             backoff = 0.0 if lived > _GOOD_AFTER_S else min(_LAST_BACKOFF_S, max(_FIRST_BACKOFF_S, backoff * 2))
 
@@ -232,8 +431,11 @@ class HostPool:
 
                 serving = asyncio.create_task(serve(theirs.dup()), name="task-host-in-process")
             else:
+                folders = self._environments.paths(host.environments) if self._environments is not None else []
+                module = [*(["worker.plugins.isolation"] if folders else []),
+                          *(part for folder in folders for part in ("--environment", folder)), "worker.host.main"]
                 process = await asyncio.create_subprocess_exec(
-                    sys.executable, "-m", "worker.host.main", "--fd", str(theirs.fileno()), pass_fds=(theirs.fileno(),),
+                    sys.executable, "-m", *module, "--fd", str(theirs.fileno()), pass_fds=(theirs.fileno(),),
                     stdin=asyncio.subprocess.DEVNULL, start_new_session=True)
                 host.pid = process.pid
                 self._processes[host.number] = process
@@ -242,11 +444,12 @@ class HostPool:
             host.peer = Peer(reader, writer, lambda message: self._handle(host, message), ToControl)
             host.peer.start()
             try:
-                await host.peer.request(self._init(host.number), _READY_DEADLINE_S)
+                await host.peer.request(self._init(host), _READY_DEADLINE_S)
             except PipeClosed:
                 return f"it ended before it was ready ({await _exit_code(process)})"
-            host.answered = time.monotonic()
+            host.answered = host.used = time.monotonic()
             host.ready = True
+            self._why.pop(host.environments, None)
             self._events.host_ready(host)
             reason = await self._watch(host)
             return reason or await _exit_code(process)
@@ -279,19 +482,38 @@ class HostPool:
             return ""
         while not peer.closed.is_set():
             try:
-                await peer.request(Ping(), self._stuck_s)
-                host.answered = self.ready_at = time.monotonic()
-                host.stuck = None
+                if not await self._answers(peer):
+                    return self._stuck_reason(host)
             except PipeClosed:
                 break
-            except TimeoutError:
-                return self._stuck_reason(host)
+            host.answered = time.monotonic()
+            if not host.environments:
+                self.ready_at = host.answered
+            host.stuck = None
             try:
                 async with asyncio.timeout(_PING_S):
                     await peer.closed.wait()
             except TimeoutError:
                 continue
         return self._stuck_reason(host) if host.stuck is not None and host.stuck.seconds >= self._stuck_s else ""
+
+    async def _answers(self, peer: Peer) -> bool:
+        """Whether a host answers in time.
+
+        If this process hangs (SIGSTOP, a suspended machine), that takes one part of the time: the answer may be there, unread.
+
+        Raises:
+            PipeClosed: the host has gone.
+        """
+        asked = asyncio.create_task(peer.request(Ping(), None), name="ping")
+        try:
+            for _ in range(_PARTS):
+                if (await asyncio.wait({asked}, timeout=self._stuck_s / _PARTS))[0]:
+                    await asked
+                    return True
+            return False
+        finally:
+            asked.cancel()
 
     def _stuck_reason(self, host: Host) -> str:
         found = host.stuck

@@ -21,8 +21,6 @@ NONE: Final = b"[]"
 KEPT: Final = 100
 #: Bytes of one record: well below what brokers accept by default.
 MOST_BYTES: Final = 700_000
-#: The states in which a snapshot has come to its end.
-ENDED: Final = frozenset({"completed", "cancelled"})
 
 
 class InstructionTable:

@@ -16,7 +16,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, ProducerFenced
 
 from connectors.errors import MillraceError, Retriable
-from offsets.fetch import abandon_producer
+from offsets.fetch import CREDENTIALS, abandon_producer, renew
 from offsets.records import (
     SessionKey,
     Status,
@@ -33,7 +33,7 @@ from worker.control.table import advance, lost_units, row_record
 from worker.rest.facade import NotLeader, RestError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from offsets.cluster import ClusterSnapshot
     from offsets.records import Pair
@@ -125,6 +125,12 @@ class Leader:
         self._intended: dict[Unit, str] = {}
         self._fencing: dict[str, asyncio.Task[None]] = {}
         self._not_before = 0.0
+
+    def renew(self, arguments: Mapping[str, Any]) -> None:
+        """Log in with the credentials among ``arguments`` from the next connection on."""
+        self._producer_arguments.update({name: arguments[name] for name in CREDENTIALS if name in arguments})
+        if self._producer is not None:
+            renew(self._producer.client, arguments)
 
     def start(self) -> None:
         """Begin; does not block."""
@@ -251,7 +257,7 @@ class Leader:
         self.check()
         task = self._fencing.get(name)
         if task is None:
-            task = self._fence_soon(name, self._fence(name))
+            task = self._fence_soon(name, self._fence)
         await asyncio.shield(task)
 
     async def fence_ids(self, name: str, count: int) -> None:
@@ -296,7 +302,7 @@ class Leader:
                     await self._take_over()
                 await self._lead()
             except (MillraceError, KafkaError, OSError, TimeoutError) as error:
-                _log.warning("The leader's work was interrupted, trying again: %s", error)
+                _log.warning("The leader's work was interrupted, trying again: %s", str(error) or type(error).__name__)
                 self._not_before = time.monotonic() + _RETRY_S
             except Exception:  # noqa: BLE001 - a mistake in one round must not end the leader's work
                 _log.exception("The leader's work failed, trying again")
@@ -339,16 +345,19 @@ class Leader:
         if self._exactly_once:
             for name in self._config.snapshot.pending_fencing:
                 if name in self._config.snapshot.connectors and name not in self._fencing:
-                    self._fence_soon(name, self._fence_again(name))
+                    self._fence_soon(name, self._fence_again)
         self._forget_statuses()
         await self._forget_instructions()
 
-    def _fence_soon(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        def done(_: asyncio.Task[None]) -> None:
-            self._fencing.pop(name, None)
+    def _fence_soon(self, name: str, work: Callable[[str], Awaitable[None]]) -> asyncio.Task[None]:
+        async def fence() -> None:
+            try:
+                await work(name)
+            finally:
+                # Not by a callback of the task: whoever comes before that would take what is over for what goes on.
+                del self._fencing[name]
 
-        task = self._fencing[name] = asyncio.create_task(work, name=f"fence-{name}")
-        task.add_done_callback(done)
+        task = self._fencing[name] = asyncio.create_task(fence(), name=f"fence-{name}")
         return task
 
     async def _fence_again(self, name: str) -> None:

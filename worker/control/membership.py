@@ -17,18 +17,24 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from aiokafka import AIOKafkaConsumer
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
-from aiokafka.errors import KafkaError
+from aiokafka.errors import InconsistentGroupProtocolError, KafkaError
 from faust.assignor.leader_assignor import LeaderAssignor
 from faust.assignor.partition_assignor import PartitionAssignor
 from faust.transport.drivers import aiokafka as driver
 
+from offsets.fetch import renew
+from worker.metrics.traffic import MeteredSelectorLoop
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from worker.protocol import ClientStats
 
 _FAUST_LOG: Final = logging.getLogger("faust.millrace")
 
 #: Version of the metadata's layout; a worker with another one is still a member, unknown fields are ignored.
 _VERSION: Final = 1
+_log = logging.getLogger("worker.membership")
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,17 +99,37 @@ class Contact:
     """When Kafka last confirmed this worker's membership; written by the consumer's thread, read by the loop.
 
     ``confirmed`` is the monotonic time at which the last confirmed request was *sent*, so that the broker counts from later.
+    ``joining_since`` is that at which joining began, 0 while nothing is to be joined; ``joins_s`` and ``join_s_max`` are the
+    seconds that it took altogether, and at most.
     """
 
     def __init__(self) -> None:
         self.confirmed = 0.0
         self.joined = False
+        self.joining_since = 0.0
+        self.joins_s = 0.0
+        self.join_s_max = 0.0
         #: Why Kafka will not let this worker into the group, if it will not.
         self.refused: KafkaError | None = None
 
     def age(self) -> float:
         """Seconds since the last confirmation."""
         return time.monotonic() - self.confirmed
+
+    def joins(self) -> None:
+        """A rebalance has begun, or is tried again."""
+        self.joined = False
+        self.joining_since = self.joining_since or time.monotonic()
+
+    def has_joined(self) -> None:
+        """A rebalance has ended, with this worker in the group."""
+        self.confirmed = time.monotonic()
+        took = self.confirmed - (self.joining_since or self.confirmed)
+        self.joins_s += took
+        self.join_s_max = max(self.join_s_max, took)
+        self.joining_since = 0.0
+        self.joined = True
+        self.refused = None
 
 
 class Membership:
@@ -114,16 +140,29 @@ class Membership:
         deliver: called on the loop with every new view.
         loop: the control process's loop.
         topic: the group's topic.
+        takeover_s: how long members of another program may hold the group at the start.
     """
 
     def __init__(self, describe: Callable[[], Member], deliver: Callable[[View], None], loop: asyncio.AbstractEventLoop,
-                 topic: str) -> None:
+                 topic: str, takeover_s: float) -> None:
         self.describe = describe
         self.topic = topic
+        self.takeover_s = takeover_s
         self.contact = Contact()
         self._deliver = deliver
         self._loop = loop
         self._thread: _ConsumerThread | None = None
+        #: The thread's event loop.
+        self.thread_loop = MeteredSelectorLoop()
+
+    def traffic(self) -> list[ClientStats]:
+        """What the group's client has sent and received; may be called in any thread."""
+        return self.thread_loop.meter.report()
+
+    def close(self) -> None:
+        """Release the loop, once the thread has ended."""
+        if not self.thread_loop.is_running():
+            self.thread_loop.close()
 
     def attach(self, thread: _ConsumerThread) -> None:
         """Called by the consumer's thread once it has its consumer."""
@@ -136,6 +175,11 @@ class Membership:
             return
         view = View(self._thread.generation(), newest(roster.members), leader)
         self._loop.call_soon_threadsafe(self._deliver, view)
+
+    def renew(self, arguments: Mapping[str, Any]) -> None:
+        """Log in with the credentials among ``arguments`` from the next connection on. Does not block."""
+        if self._thread is not None:
+            self._thread.renew(arguments)
 
     def rejoin(self) -> None:
         """Join again with changed metadata; all workers see it within a heartbeat interval. Does not block."""
@@ -205,7 +249,7 @@ def shell_classes(membership: Membership, consumer: Mapping[str, Any],
         logger = _FAUST_LOG
 
         def _new_consumer_thread(self) -> _ConsumerThread:
-            thread = _ConsumerThread(self, loop=self.loop, beacon=self.beacon)
+            thread = _ConsumerThread(self, loop=self.loop, beacon=self.beacon, thread_loop=membership.thread_loop)
             thread.membership = membership
             thread.arguments = consumer
             return thread
@@ -233,6 +277,8 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
         await super().on_start()
         coordinator = self._consumer._coordinator  # noqa: SLF001 - aiokafka has no public hook for heartbeats
         contact = self.membership.contact
+        started = time.monotonic()
+        waiting = False
         heartbeat, join = coordinator._do_heartbeat, coordinator._do_rejoin_group  # noqa: SLF001
 
         async def do_heartbeat() -> bool:
@@ -243,19 +289,29 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
             return alive
 
         async def do_rejoin_group(subscription: Any) -> bool:
-            contact.joined = False
+            nonlocal waiting
+            contact.joins()
             probing = asyncio.create_task(self._probe(coordinator), name="membership-probe")
             try:
                 joined: bool = await join(subscription)
+            except InconsistentGroupProtocolError as error:
+                if time.monotonic() - started > self.membership.takeover_s:
+                    contact.refused = error
+                    raise
+                if not waiting:
+                    waiting = True
+                    _log.warning("Another program's members hold the group %s, for instance Kafka Connect workers: waiting up "
+                                 "to %g s until they leave it or their session ends", coordinator.group_id,
+                                 self.membership.takeover_s)
+                await asyncio.sleep(1)
+                return False
             except KafkaError as error:
                 contact.refused = None if error.retriable else error
                 raise
             finally:
                 probing.cancel()
             if joined:
-                contact.confirmed = time.monotonic()
-                contact.joined = True
-                contact.refused = None
+                contact.has_joined()
             return joined
 
         coordinator._do_heartbeat = do_heartbeat  # noqa: SLF001
@@ -269,7 +325,8 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
         while True:
             sent = time.monotonic()
             try:
-                answered = await asyncio.wait_for(client.force_metadata_update(), 2)
+                async with asyncio.timeout(2):  # wait_for may forget a cancellation, up to Python 3.11
+                    answered = await client.force_metadata_update()
             except (TimeoutError, OSError):
                 answered = False
             # A worker that was counted out while it was cut off must not come to life by a probe alone.
@@ -286,3 +343,8 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
         """Ask the coordinator to join again; safe from any thread."""
         coordinator = self._consumer._coordinator  # noqa: SLF001
         self.thread_loop.call_soon_threadsafe(coordinator.request_rejoin)
+
+    def renew(self, arguments: Mapping[str, Any]) -> None:
+        """Log in with the credentials among ``arguments`` from the next connection on; safe from any thread."""
+        self.arguments = {**self.arguments, **arguments}
+        self.thread_loop.call_soon_threadsafe(renew, self._consumer._client, arguments)  # noqa: SLF001

@@ -6,6 +6,7 @@ Everything here runs on the control process's loop and blocks nowhere. The decis
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -22,33 +23,40 @@ from offsets.records import (
     topic_status_record,
 )
 from worker.control.placement import INSTANCE, Unit
+from worker.control.reconciler import Choice
 from worker.control.table import Owner, Report, report_record, still_held
 from worker.control.wishes import awaiting_fencing, local_wishes, need_new_configs, restart_plan
-from worker.metrics.exporter import WorkerStats
-from worker.metrics.windows import HostNumbers, TaskTable
+from worker.metrics.exporter import ProcessNumbers, WorkerStats, process_numbers
+from worker.metrics.process import GcWatch, LoopLag
+from worker.metrics.traffic import traffic
+from worker.metrics.windows import ClientWindow, HostNumbers, TaskTable
 from worker.protocol import SetLogLevel, TaskId
 from worker.rest.facade import NotLeader
 from worker.rest.signing import SessionKey
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from offsets.cluster import Change
     from offsets.records import RestartRequest
     from offsets.store import OffsetStore
     from worker.control.hosts import Host, HostPool
     from worker.control.leader import Leader
-    from worker.control.membership import View
-    from worker.control.reconciler import Reconciler, Wish
+    from worker.control.membership import Contact, View
+    from worker.control.plugins import PluginWatch
+    from worker.control.reconciler import Have, Reconciler, Wish
     from worker.control.stores import ConfigStore, PlacementStore, StatusStore
     from worker.logs import LoggerRegistry
-    from worker.protocol import ActiveTopic, ConnectorState, Stats, TaskConfigs, TaskState
+    from worker.protocol import ActiveTopic, ClientStats, ConnectorState, Stats, TaskConfigs, TaskState
     from worker.rest.forwarding import WorkerClient
 
 _log = logging.getLogger(__name__)
 _OFFSETS_DEADLINE_S: Final = 30.0
 _FIRST_RETRY_S: Final = 0.25
 _LAST_RETRY_S: Final = 10.0
+#: Between two looks at what to report: so many times as long as the last one took, and at most so many seconds.
+_PAUSE: Final = 4
+_LONGEST_PAUSE_S: Final = 0.25
 
 
 class Node:
@@ -67,6 +75,7 @@ class Node:
     offsets: OffsetStore
     leader: Leader
     pool: HostPool
+    plugins: PluginWatch
     reconciler: Reconciler
     client: WorkerClient
 
@@ -77,8 +86,14 @@ class Node:
         self.loggers = loggers
         self.stats = WorkerStats(client_id=worker_id, protocol="millrace", started_at=time.time())
         self.tasks = TaskTable()
-        self.versions: dict[str, str] = {}
-        self.types: dict[str, str] = {}
+        self.garbage = GcWatch()
+        self._lag = LoopLag()
+        #: With Kafka's group coordinator, once there is any.
+        self.contact: Contact | None = None
+        #: Kafka clients of the membership's own loop.
+        self.membership_traffic: Callable[[], Sequence[ClientStats]] = tuple
+        self._group_window: ClientWindow | None = None
+        self._threads_peak = 0
         self.draining = False
         self.fenced = True
         self.caught_up = False
@@ -99,10 +114,14 @@ class Node:
 
     def start(self) -> None:
         """Begin to report; does not block."""
+        self.garbage.start()
+        self._lag.start()
         self._reporter = asyncio.create_task(self._report(), name="member-report")
 
     async def stop(self) -> None:
         """End background work."""
+        self.garbage.stop()
+        self._lag.stop()
         tasks = [task for task in (self._reporter, *self._submitting.values(), *self._background) if task is not None]
         for task in tasks:
             task.cancel()
@@ -176,7 +195,28 @@ class Node:
         for unit in assigned:
             if unit not in wishes and unit.task == INSTANCE:
                 self._settle(unit.connector)
+        # A task that ran in a host that died is in none: nobody says of it that it has stopped.
+        here = {*wishes, *self.reconciler.have}
+        if gone := [each for each in self.tasks.tasks if Unit(each.connector, each.task) not in here]:
+            self.tasks.forget(gone)
         return wishes
+
+    def _wished(self, unit: Unit) -> bool:
+        """Whether one unit shall run here now. ``wishes`` looks at all of them: too slow for thousands that stop at once."""
+        if self.fenced or not self.caught_up or self.placement.table.owner(unit) != self.me:
+            return False
+        return unit in local_wishes({unit: 0}, self.config.snapshot, self.placement.instructions.encoded)
+
+    def choose(self, wish: Wish) -> Choice | None:
+        """With which plugins a unit shall run; None: they are being looked at, wait."""
+        selection = self.plugins.select({**wish.connector_config, **(wish.config or {})})
+        if selection.problems and self.plugins.pending:
+            return None
+        problem = selection.problem or ""
+        if problem and selection.connector is None:
+            problem += (f". If the connector's package has yet to be installed on {self.worker_id}: put it into a folder of "
+                        "plugin.path, then restart the connector")
+        return Choice(selection.environments, "" if selection.connector is None else selection.connector.version, problem)
 
     def unready(self) -> frozenset[Unit]:
         """Units that must wait for fencing."""
@@ -194,7 +234,7 @@ class Node:
         del in_time
         if unit.task == INSTANCE:
             self._wanted.pop(unit.connector, None)
-        if self.wishes().get(unit) is not None:
+        if self._wished(unit):
             return  # it starts again
         if unit.task != INSTANCE:
             self.tasks.forget([TaskId(*unit)])
@@ -227,7 +267,16 @@ class Node:
 
     def host_ready(self, host: Host) -> None:
         """A host can take units."""
-        del host
+        self.tasks.hosts.setdefault(host.number, HostNumbers()).environment = host.label
+        self.reconciler.wake()
+
+    def host_retired(self, host: Host) -> None:
+        """A host with other environments has ended because nothing needed it."""
+        self.tasks.forget_host(host.number)
+        self.reconciler.wake()
+
+    def plugins_changed(self) -> None:
+        """There are plugins that were not there, or fewer."""
         self.reconciler.wake()
 
     def host_died(self, host: Host, units: frozenset[Unit], culprit: Unit | None, reason: str, details: str) -> None:
@@ -236,7 +285,11 @@ class Node:
         numbers.up = False
         numbers.restarts += 1
         numbers.stuck += host.stuck is not None
+        epochs = {unit: found.wish.epoch for unit in units if (found := self.reconciler.have.get(unit)) is not None}
         for unit, again in self.reconciler.host_died(host, units, culprit).items():
+            if self.placement.table.owner(unit) != self.me:
+                self.tasks.forget([TaskId(*unit)])
+                continue  # placed elsewhere meanwhile: its status is the other worker's
             blame = "" if culprit is None or culprit == unit else f"; {culprit} is to blame"
             count = self.reconciler.crash_count(unit)
             tried = f" (crash {count} within ten minutes)" if count else ""
@@ -244,14 +297,39 @@ class Node:
             if unit.task != INSTANCE:
                 self.tasks.set_state(TaskId(*unit), "RESTARTING" if again else "FAILED")
             if again:
-                self.put_status(unit, "RESTARTING", self._epoch(unit), f"{reason}{blame}{tried}; it starts again{stacks}")
+                self.put_status(unit, "RESTARTING", epochs[unit], f"{reason}{blame}{tried}; it starts again{stacks}")
             else:
-                self.put_status(unit, "FAILED", self._epoch(unit), f"{reason}{tried}: this happened too often, it is not "
+                self.put_status(unit, "FAILED", epochs[unit], f"{reason}{tried}: this happened too often, it is not "
                                 f"started again. Mend the cause, then restart it{stacks}")
+
+    def process_numbers(self) -> ProcessNumbers:
+        """Of the control process, now."""
+        python = self.garbage.stats()
+        self._threads_peak = max(self._threads_peak, python.threads)
+        return dataclasses.replace(process_numbers(self.stats.started_at), python=python, threads_peak=self._threads_peak,
+                                   clients=(*traffic(), *self.membership_traffic()), group=self._group_window)
+
+    def refresh_stats(self) -> None:
+        """Bring ``stats`` up to date with what is measured elsewhere."""
+        stats, contact = self.stats, self.contact
+        stats.loop_lag_s = self._lag.seconds()
+        if contact is not None:
+            stats.rebalancing = contact.joining_since > 0
+            stats.rebalance_s, stats.rebalance_s_max = contact.joins_s, contact.join_s_max
+
+    def _observe_group(self) -> None:
+        """Sample the group client's counters for their rates."""
+        now = time.monotonic()
+        for stats in self.membership_traffic():
+            if self._group_window is None:
+                self._group_window = ClientWindow(stats, now)
+            else:
+                self._group_window.observe(stats, now)
 
     def stats_came(self, host: Host, event: Stats) -> None:
         """A host's numbers."""
         self.tasks.observe(host.number, event, time.monotonic())
+        self._observe_group()
 
     def task_state(self, host: Host, event: TaskState) -> None:
         """A task's state changed."""
@@ -268,9 +346,8 @@ class Node:
         if state == "STOPPED":
             return  # the answer to the stop request tells
         found.failed = state == "FAILED"
-        if state in ("RUNNING", "PAUSED"):
-            self._count_start(unit, failed=False)
-        elif state == "FAILED":
+        self._count_state(unit, found, state)
+        if found.failed:
             _log.error("%s failed: %s", unit, trace)
         self.put_status(unit, state, generation, trace)
 
@@ -290,8 +367,12 @@ class Node:
                                                                                int(time.time() * 1000))))
 
     async def read_offsets(self, connector: str) -> list[tuple[bytes, bytes]]:
-        """All saved offsets of a connector, read to the topic's end."""
-        await self.offsets.read_to_end(_OFFSETS_DEADLINE_S)
+        """All saved offsets of a connector, read to the topic's end.
+
+        Exactly once needs all that the task's predecessor has committed, which may stand behind the open transaction of any
+        other task: of one that was killed, for instance, until its own successor aborts it.
+        """
+        await self.offsets.read_to_end(_OFFSETS_DEADLINE_S, open_transactions=self._exactly_once)
         return self.offsets.raw(connector)
 
     # Statuses.
@@ -299,10 +380,18 @@ class Node:
     def put_status(self, unit: Unit, state: str, generation: int, trace: str | None = None) -> None:
         """Write a unit's status soon."""
         config = self.config.snapshot.connectors.get(unit.connector, {})
-        version = self.versions.get(config.get("connector.class", ""))
+        version = self.version(unit, config) or None
         status = Status(state, self.worker_id, generation, trace, version)  # type: ignore[arg-type]  # hosts use these names
         self.status.put(connector_status_record(unit.connector, status) if unit.task == INSTANCE
                         else task_status_record(unit.connector, unit.task, status))
+
+    def version(self, unit: Unit, config: Mapping[str, str]) -> str:
+        """Version of a unit's connector: the one it runs in, or else the one it would; "" if there is none."""
+        found = self.reconciler.have.get(unit)
+        if found is not None and found.version:
+            return found.version
+        plugin = self.plugins.catalog.connector(config)
+        return "" if plugin is None else plugin.version
 
     def forget_status(self, unit: Unit) -> None:
         """Remove a unit's status."""
@@ -312,6 +401,14 @@ class Node:
     def _epoch(self, unit: Unit) -> int:
         slot = self.placement.table.get(unit)
         return self.placement.table.epoch if slot is None else slot.epoch
+
+    def _count_state(self, unit: Unit, found: Have, state: str) -> None:
+        """A start has succeeded when what was started runs for the first time, and failed when it does not come so far."""
+        runs = state in ("RUNNING", "PAUSED")
+        if runs or state in ("RESTARTING", "FAILED"):
+            if not found.started:
+                self._count_start(unit, failed=not runs)
+            found.started = runs
 
     def _count_start(self, unit: Unit, *, failed: bool) -> None:
         kind = "connector" if unit.task == INSTANCE else "task"
@@ -324,29 +421,26 @@ class Node:
         wanted = self._wanted.get(name)
         if wanted is None or name in self._submitting or not need_new_configs(wanted, self.config.snapshot, name):
             return
-        task = self._submitting[name] = asyncio.create_task(self._submit_until_done(name), name=f"task-configs-{name}")
-
-        def done(_: asyncio.Task[None]) -> None:
-            self._submitting.pop(name, None)
-
-        task.add_done_callback(done)
+        self._submitting[name] = asyncio.create_task(self._submit_until_done(name), name=f"task-configs-{name}")
 
     async def _submit_until_done(self, name: str) -> None:
-        pause = _FIRST_RETRY_S
-        while True:
-            wanted = self._wanted.get(name)
-            if wanted is None or not need_new_configs(wanted, self.config.snapshot, name):
-                return
-            try:
-                await self._send_task_configs(name, wanted)
-                # The leader has written them; they arrive here by the topic.
-                pause = _FIRST_RETRY_S
-            except NotLeader:
-                pass  # there is no leader yet, or it changes
-            except (MillraceError, OSError) as error:
-                _log.warning("Connector %s: its task configurations did not get to the leader, trying again: %s", name, error)
-            await asyncio.sleep(pause)
-            pause = min(_LAST_RETRY_S, pause * 2)
+        try:
+            pause = _FIRST_RETRY_S
+            # Between the last look and the end nothing may come in: it would find this still at work, and be left lying.
+            while (wanted := self._wanted.get(name)) is not None and need_new_configs(wanted, self.config.snapshot, name):
+                try:
+                    await self._send_task_configs(name, wanted)
+                    # The leader has written them; they arrive here by the topic.
+                    pause = _FIRST_RETRY_S
+                except NotLeader:
+                    pass  # there is no leader yet, or it changes
+                except (MillraceError, OSError) as error:
+                    _log.warning("Connector %s: its task configurations did not get to the leader, trying again: %s", name,
+                                 error)
+                await asyncio.sleep(pause)
+                pause = min(_LAST_RETRY_S, pause * 2)
+        finally:
+            del self._submitting[name]
 
     async def _send_task_configs(self, name: str, wanted: list[dict[str, str]]) -> None:
         if self.leader.chosen:
@@ -374,17 +468,20 @@ class Node:
         while True:
             await self._report_wake.wait()
             self._report_wake.clear()
+            began = time.monotonic()
             report = self._due_report()
-            if report is None:
-                continue
-            key, value = report_record(self.worker_id, report)
-            try:
-                await self.placement.log.send(key, value, 10)
-                self._reported = report
-            except MillraceError as error:
-                _log.warning("This worker's report did not get to Kafka, trying again: %s", error)
-                await asyncio.sleep(1)
-                self._report_wake.set()
+            looked = time.monotonic() - began
+            if report is not None:
+                key, value = report_record(self.worker_id, report)
+                try:
+                    await self.placement.log.send(key, value, 10)
+                    self._reported = report
+                except MillraceError as error:
+                    _log.warning("This worker's report did not get to Kafka, trying again: %s", error)
+                    await asyncio.sleep(1)
+                    self._report_wake.set()
+            # A look takes time in proportion to the cluster, and everything that starts or stops here asks for one.
+            await asyncio.sleep(min(_LONGEST_PAUSE_S, _PAUSE * looked))
 
     def _due_report(self) -> Report | None:
         """What to tell the leader, or None if it waits for nothing from here, or knows."""

@@ -18,7 +18,7 @@ from worker.pipe import PipeClosed
 from worker.protocol import Instruct, PauseTask, RemoteError, StartConnector, StartTask, StopConnector, StopTask, TaskId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from worker.control.hosts import Host, HostPool
 
@@ -26,6 +26,12 @@ _log = logging.getLogger(__name__)
 _ACCEPT_DEADLINE_S: Final = 15.0
 #: Crashes further back than this are forgotten.
 _CRASH_WINDOW_S: Final = 600.0
+#: Steps under way at once. Tasks that stop together share their hosts' and Kafka's time to commit: of thousands, none would
+#: be done within its deadline.
+_AT_ONCE: Final = 128
+#: Between two rounds: so many times as long as the last one took, and at most so many seconds.
+_PAUSE: Final = 4
+_LONGEST_PAUSE_S: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +44,7 @@ class Wish:
         epoch: the placement's epoch.
         paused: whether it shall be paused.
         instructions: what operators ask of the connector, as JSON; a task gets it without a restart.
+        born: tells the connector from an earlier one of its name, whose statuses are forgotten.
     """
 
     connector_config: Mapping[str, str]
@@ -45,10 +52,12 @@ class Wish:
     epoch: int
     paused: bool = False
     instructions: bytes = NONE
+    born: int = -1
 
     def same_run(self, other: Wish) -> bool:
         """Whether a unit that runs by ``other`` need not be restarted to run by this wish."""
-        return ((self.connector_config is other.connector_config or self.connector_config == other.connector_config)
+        return (self.born == other.born
+                and (self.connector_config is other.connector_config or self.connector_config == other.connector_config)
                 and (self.config is other.config or self.config == other.config)
                 # An instance has no message for it: it is made anew.
                 and (self.config is not None or self.paused == other.paused))
@@ -63,8 +72,10 @@ class Have:
         host: where it runs.
         busy: a message about it is under way.
         failed: it ended with an error and waits to be restarted.
+        version: of its connector, as it was chosen for this run; "" where it is not known.
         restart: someone asked for a restart.
         instructions: what the task was last told; None: as ``wish`` says.
+        started: it has run, or was paused, since it was started, by itself or by somebody.
     """
 
     wish: Wish
@@ -74,6 +85,8 @@ class Have:
     failed: bool = False
     restart: bool = False
     instructions: bytes | None = None
+    version: str = ""
+    started: bool = False
 
     @property
     def told(self) -> bytes:
@@ -109,6 +122,21 @@ def plan(wishes: Mapping[Unit, Wish], have: Mapping[Unit, Have], blocked: frozen
     return steps
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """With which plugins a unit is to run.
+
+    Attributes:
+        environments: what its host must have beside Millrace's own environment.
+        version: of its connector; "" where there is none.
+        problem: why it can't run here: it fails with this text.
+    """
+
+    environments: tuple[str, ...] = ()
+    version: str = ""
+    problem: str = ""
+
+
 @dataclass(slots=True)
 class Crashes:
     """A unit's history of hosts that died under it."""
@@ -122,6 +150,9 @@ class Listener(Protocol):
 
     def wishes(self) -> Mapping[Unit, Wish]:
         """What shall run here now."""
+
+    def choose(self, wish: Wish) -> Choice | None:
+        """With which plugins a unit shall run; None: they are being looked at, wait."""
 
     def unready(self) -> frozenset[Unit]:
         """Units that may not be started yet for reasons of the cluster's."""
@@ -158,9 +189,13 @@ class Reconciler:
         self._crashes: dict[Unit, Crashes] = {}
         #: Units that crashed too often, with the wish they did so under.
         self._given_up: dict[Unit, Wish] = {}
+        #: Units that wait for a host, and why.
+        self._hostless: dict[Unit, str] = {}
         self._wake = asyncio.Event()
         self._loop: asyncio.Task[None] | None = None
         self._steps: set[asyncio.Task[None]] = set()
+        #: Whether steps wait until others have been taken.
+        self._more = False
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -215,6 +250,11 @@ class Reconciler:
         self.wake()
         return again
 
+    @property
+    def given_up(self) -> Collection[Unit]:
+        """Units that crashed too often: they run nowhere until they are restarted or changed."""
+        return self._given_up.keys()
+
     def crash_count(self, unit: Unit) -> int:
         """How often a host died under the unit within the last ten minutes."""
         found = self._crashes.get(unit)
@@ -227,18 +267,23 @@ class Reconciler:
         found = self._crashes.get(unit)
         if found is not None and found.not_before > time.monotonic():
             return f"its task host died; it starts again in {found.not_before - time.monotonic():.1f} s"
-        return None
+        return self._hostless.get(unit)
 
     async def _run(self) -> None:
         while True:
             await self._wake.wait()
             self._wake.clear()
+            began = time.monotonic()
             wishes = self._listener.wishes()
+            self._hostless.clear()
             for unit in [unit for unit, wish in self._given_up.items()
                          if unit not in wishes or not wishes[unit].same_run(wish)]:
                 del self._given_up[unit]
                 self._crashes.pop(unit, None)
-            for kind, unit in plan(wishes, self.have, self._blocked(wishes) | self._listener.unready()):
+            steps = plan(wishes, self.have, self._blocked(wishes) | self._listener.unready())
+            room = max(0, _AT_ONCE - len(self._steps))
+            self._more = len(steps) > room
+            for kind, unit in steps[:room]:
                 if kind == "start":
                     self._start(unit, wishes[unit])
                 elif kind == "stop":
@@ -250,6 +295,8 @@ class Reconciler:
                 else:
                     self.have[unit].busy = True
                     self._step(self._pause(unit, self.have[unit], wishes[unit]))
+            # A look takes time in proportion to what runs here, and thousands that start or stop ask for one each.
+            await asyncio.sleep(min(_LONGEST_PAUSE_S, _PAUSE * (time.monotonic() - began)))
 
     def _blocked(self, wishes: Mapping[Unit, Wish]) -> frozenset[Unit]:
         now = time.monotonic()
@@ -264,25 +311,37 @@ class Reconciler:
     def _step(self, work: asyncio._CoroutineLike[None]) -> None:
         task = asyncio.create_task(work)
         self._steps.add(task)
-        task.add_done_callback(self._steps.discard)
+        task.add_done_callback(self._taken)
+
+    def _taken(self, task: asyncio.Task[None]) -> None:
+        self._steps.discard(task)
+        if self._more:
+            self.wake()
 
     def _start(self, unit: Unit, wish: Wish) -> None:
-        host = self._pool.least_loaded()
+        choice = self._listener.choose(wish)
+        if choice is None:
+            self._hostless[unit] = "the plugins that it may need are being looked at"
+            return  # a change of the plugins wakes
+        # What can't run fails in a host as well: its life is that of any other unit.
+        environments = () if choice.problem else choice.environments
+        host = self._pool.choose(environments)
         if host is None:
-            return  # host_ready wakes
-        found = self.have[unit] = Have(wish, host, paused=wish.paused)
+            self._hostless[unit] = self._pool.why_none(environments)
+            return  # host_ready or host_retired wakes
+        found = self.have[unit] = Have(wish, host, paused=wish.paused, version=choice.version)
         host.units.add(unit)
         self._listener.changed()
-        self._step(self._started(unit, found))
+        self._step(self._started(unit, found, choice.problem))
 
-    async def _started(self, unit: Unit, found: Have) -> None:
+    async def _started(self, unit: Unit, found: Have, problem: str) -> None:
         wish = found.wish
         if wish.config is None:
             message: StartConnector | StartTask = StartConnector(unit.connector, dict(wish.connector_config), wish.epoch,
-                                                                 wish.paused)
+                                                                 wish.paused, problem)
         else:
             message = StartTask(TaskId(*unit), dict(wish.connector_config), dict(wish.config), wish.epoch, wish.paused,
-                                wish.instructions)
+                                wish.instructions, problem)
         try:
             await found.host.request(message, _ACCEPT_DEADLINE_S)
         except PipeClosed:

@@ -35,14 +35,15 @@ def local_wishes(assigned: Mapping[Unit, int], snapshot: ClusterSnapshot,
         if config is None or target == "STOPPED":
             continue
         paused = target == "PAUSED"
+        born = snapshot.born.get(name, -1)
         if unit.task == INSTANCE:
-            wishes[unit] = Wish(config, None, epoch, paused)
+            wishes[unit] = Wish(config, None, epoch, paused, born=born)
             continue
         configs = tasks.get(name)
         if configs is None:
             configs = tasks[name] = snapshot.task_configs(name)
         if unit.task < len(configs):
-            wishes[unit] = Wish(snapshot.applied.get(name, config), configs[unit.task], epoch, paused, instructions(name))
+            wishes[unit] = Wish(snapshot.applied.get(name, config), configs[unit.task], epoch, paused, instructions(name), born)
     return wishes
 
 

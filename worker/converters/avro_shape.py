@@ -1,4 +1,4 @@
-"""For writing with a schema that is not the record's own: values in the form fastavro takes, and what such a schema lacks."""
+"""For writing with a schema that is not the record's own: values in the form fastavro takes."""
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -44,32 +44,3 @@ def _present(schema: Schema, settings: AvroSettings) -> Shape:
         scale = decimal_scale(schema)
         return lambda value: decimal_bytes(value, scale)
     return lambda value: value
-
-
-def missing_fields(ours: Any, theirs: Any, path: str = "") -> list[str]:
-    """Paths of the fields that the Avro schema ``ours`` has and ``theirs`` lacks, in records and what they hold."""
-    mine, other = _inner(ours), _inner(theirs)
-    if not isinstance(mine, dict) or not isinstance(other, dict):
-        return []
-    if mine.get("type") == "record" and other.get("type") == "record":
-        known = {member["name"]: member["type"] for member in other["fields"]}
-        lacking = []
-        for member in mine["fields"]:
-            place = f"{path}.{member['name']}" if path else str(member["name"])
-            if member["name"] not in known:
-                lacking.append(place)
-            else:
-                lacking += missing_fields(member["type"], known[member["name"]], place)
-        return lacking
-    for part in ("items", "values"):
-        if part in mine and part in other:
-            return missing_fields(mine[part], other[part], f"{path}[...]")
-    return []
-
-
-def _inner(schema: Any) -> Any:
-    """The one branch of an optional schema that isn't null."""
-    if isinstance(schema, list):
-        present = [branch for branch in schema if branch != "null"]
-        return present[0] if len(present) == 1 else None
-    return schema

@@ -18,12 +18,16 @@ from connectors.errors import ConfigInvalid, Skippable
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, one_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from connectors.options import ConfigProblem
     from connectors.schema import Schema
 
 #: Turns one value of the schema it was compiled for into the bytes for Kafka; None is a null key or a tombstone.
 Encode = Callable[[Any], bytes | None]
+
+#: The same for a converter that also looks at the record's converted headers.
+HeaderEncode = Callable[[Any, "Sequence[tuple[str, bytes | None]]"], bytes | None]
 
 #: Says what a converter is used for; Connect sets it itself, it is here so that configurations which name it are accepted.
 TYPE_OPTION: Final = ConfigKey(
@@ -44,6 +48,9 @@ class Converter(ABC):
 
     #: The options it takes, without the ``key.converter.`` or ``value.converter.`` before them.
     config_def: ClassVar[ConfigDef]
+    #: False: a null without a schema is a null key or a tombstone, and ``prepare`` must not be called for nothing but such
+    #: ones, since it would register a schema for them.
+    null_needs_schema: ClassVar[bool] = True
 
     @abstractmethod
     def __init__(self, config: Mapping[str, str], *, is_key: bool) -> None:
@@ -56,6 +63,21 @@ class Converter(ABC):
         Raises:
             ConfigInvalid: an option's value is not allowed.
         """
+
+    @classmethod
+    def config_problems(cls, config: Mapping[str, str]) -> Sequence[ConfigProblem]:
+        """What the declarations of single options can't tell: unknown options, and options that contradict each other.
+
+        Called when a configuration is checked, in a thread: it may read files, but asks no other system.
+
+        Args:
+            config: its own properties, without prefix.
+
+        Returns:
+            Complaints, under names without prefix; options whose own declarations complain are left to these.
+        """
+        del config
+        return ()
 
     async def prepare(self, topic: str, schema: Schema | None) -> None:
         """Do the I/O that ``encoder`` needs for this pair; cheap when there is nothing to do.
@@ -70,6 +92,11 @@ class Converter(ABC):
     @abstractmethod
     def encoder(self, topic: str, schema: Schema | None) -> Encode:
         """The function that encodes values of ``schema`` for ``topic``; compiled once, then looked up. Does not block."""
+
+    def header_encoder(self, topic: str, schema: Schema | None) -> HeaderEncode | None:
+        """What to call in place of ``encoder``'s function where the record's headers matter; None where they don't."""
+        del topic, schema
+        return None
 
     def from_connect(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
         """Encode one value. Does not block."""
@@ -145,10 +172,18 @@ CONVERTERS: Final = (
     ConverterPlugin("org.apache.kafka.connect.json.JsonConverter", "worker.converters.json:JsonConverter"),
     ConverterPlugin("org.apache.kafka.connect.storage.StringConverter", "worker.converters.string:StringConverter"),
     ConverterPlugin("org.apache.kafka.connect.converters.ByteArrayConverter", "worker.converters.bytearray:ByteArrayConverter"),
+    *(ConverterPlugin(f"org.apache.kafka.connect.converters.{kind}Converter", f"worker.converters.primitives:{kind}Converter")
+      for kind in ("Short", "Integer", "Long", "Float", "Double", "Boolean")),
     ConverterPlugin("org.apache.kafka.connect.storage.SimpleHeaderConverter",
                     "worker.converters.simple_header:SimpleHeaderConverter", aliases=("Simple",), records=False),
     ConverterPlugin("io.confluent.connect.avro.AvroConverter", "worker.converters.avro:AvroConverter",
                     aliases=("io.apicurio.registry.utils.converter.AvroConverter",), headers=False),
+    ConverterPlugin("io.confluent.connect.json.JsonSchemaConverter", "worker.converters.json_schema:JsonSchemaConverter",
+                    headers=False),
+    ConverterPlugin("io.debezium.converters.CloudEventsConverter", "worker.converters.cloudevents:CloudEventsConverter",
+                    headers=False),
+    ConverterPlugin("io.confluent.connect.protobuf.ProtobufConverter", "worker.converters.protobuf:ProtobufConverter",
+                    headers=False),
 )
 
 

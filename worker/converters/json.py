@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import msgspec
 
 from connectors.errors import Skippable
-from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, at_least, one_of
+from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, one_of
 from connectors.schema import DECIMAL, Schema
 from worker.converters.base import TYPE_OPTION, Converter, Encode, HeaderConverter, SchemaCache
 from worker.converters.json_compile import compile_encoder
@@ -29,12 +29,13 @@ JSON_OPTIONS: Final = ConfigDef([
               "times larger, and whatever reads them needs nothing else to know their types.",
               default=True, importance=Importance.HIGH, group=_GROUP_SCHEMAS),
     ConfigKey(name="schemas.cache.size", type=ConfigType.INT,
-              doc="How many schemas the converter keeps compiled.",
-              default=1000, validator=at_least(1), importance=Importance.HIGH, group=_GROUP_SCHEMAS, unit="schemas"),
+              doc="How many schemas the converter keeps compiled; at least one.",
+              default=1000, unit="schemas", importance=Importance.HIGH,
+              group=_GROUP_SCHEMAS),
     ConfigKey(name="decimal.format", type=ConfigType.STRING,
               doc="How decimals are written: BASE64 (the unscaled number's bytes, exact for every reader that knows the scale) "
               "or NUMERIC (a JSON number; readers that parse numbers as doubles lose digits).",
-              default="BASE64", validator=one_of("BASE64", "NUMERIC", ignore_case=True), importance=Importance.LOW,
+              default="BASE64", validator=one_of("NUMERIC", "BASE64", ignore_case=True), importance=Importance.LOW,
               group=_GROUP_SERIALIZATION, example="NUMERIC"),
     ConfigKey(name="replace.null.with.default", type=ConfigType.BOOLEAN,
               doc="Write a field's default where its value is null. With false, null stays null.",
@@ -63,7 +64,7 @@ class JsonConverter(Converter, HeaderConverter):
         self._envelope: bool = parsed["schemas.enable"]
         self._settings = JsonSettings(numeric_decimals=str(parsed["decimal.format"]).upper() == "NUMERIC",
                                       replace_null=parsed["replace.null.with.default"])
-        self._size: int = parsed["schemas.cache.size"]
+        self._size: int = max(1, parsed["schemas.cache.size"])  # Kafka Connect takes any number
         self._encoders = SchemaCache(self._size)
         self._schemaless = self._compile(None)
         self._readers: OrderedDict[bytes, tuple[Schema | None, Read]] = OrderedDict()

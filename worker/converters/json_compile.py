@@ -17,6 +17,7 @@ from connectors.schema import DECIMAL, Type
 from worker.converters.javatext import decimal_bytes, decimal_scale, decimal_text
 from worker.converters.json_text import (
     INTEGER_BITS,
+    ONE_OF,
     JsonSettings,
     base64_text,
     float_json,
@@ -34,18 +35,19 @@ _BACKSLASH: Final = 92
 _PLAIN_DEPTH: Final = 150
 
 
-def compile_encoder(schema: Schema | None, settings: JsonSettings, *, envelope: bool) -> Encode:
+def compile_encoder(schema: Schema | None, settings: JsonSettings, *, envelope: bool, head: bytes = b"") -> Encode:
     """The function that encodes values of ``schema``.
 
     Args:
         schema: the schema, or None for schemaless data.
         settings: see ``JsonSettings``.
         envelope: whether the schema goes with each value (``schemas.enable``).
+        head: bytes to put before each value, in place of the schema.
 
     Raises:
         Skippable: the schema itself can't be written.
     """
-    prefix = f'{{"schema":{schema_text(schema, settings)},"payload":'.encode() if envelope else b""
+    prefix = f'{{"schema":{schema_text(schema, settings)},"payload":'.encode() if envelope else head
     suffix = b"}" if envelope else b""
     if schema is None:
         return _schemaless_encoder(settings, prefix, suffix)
@@ -199,12 +201,16 @@ class _Compiler:
         if schema.key_schema is None or schema.value_schema is None:
             raise ValueError("a map without the schemas of its keys and values")
         if schema.key_schema.type is Type.STRING:
+            if self._settings.entries and schema.key_schema.optional:
+                raise ValueError("a map that is no JSON object")
             return dict[str, self._type(schema.value_schema)]  # type: ignore[misc]
         if schema.key_schema.type not in INTEGER_BITS:
             raise ValueError("keys that msgspec may not check as JsonConverter does")
         return dict[self._required_type(schema.key_schema), self._type(schema.value_schema)]  # type: ignore[misc]
 
     def _struct_type(self, schema: Schema) -> Any:
+        if self._settings.entries and schema.name == ONE_OF:
+            raise ValueError("a union")
         fields: list[Any] = []
         for index, member in enumerate(schema.fields):
             kind = self._type(member.schema)
@@ -260,7 +266,8 @@ class _Compiler:
             mender = self._mender(schema.value_schema)
             item = f"{mender}(item)" if mender else "item"
             if schema.key_schema.type is not Type.STRING:
-                return f"{indent}{target} = [[key, {item}] for key, item in {target}.items()]"
+                entry = f'{{"key": key, "value": {item}}}' if self._settings.entries else f"[key, {item}]"
+                return f"{indent}{target} = [{entry} for key, item in {target}.items()]"
             return f"{indent}{target} = {{key: {item} for key, item in {target}.items()}}" if mender else ""
         return ""
 

@@ -23,7 +23,8 @@ Read = Callable[[Any], Any]
 
 #: Numbers that orjson would round: integers beyond 64 bits.
 _LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
-_SPECIAL_FLOATS: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+#: How JsonConverter spells them.
+SPECIAL_FLOATS: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _TYPES: Final = {kind.value: kind for kind in Type}
 
 
@@ -210,8 +211,8 @@ def _float_reader(schema: Schema, path: str) -> Read:
     single = schema.type is Type.FLOAT32
 
     def floating(value: Any) -> float:
-        if isinstance(value, str) and value in _SPECIAL_FLOATS:
-            return _SPECIAL_FLOATS[value]
+        if isinstance(value, str) and value in SPECIAL_FLOATS:
+            return SPECIAL_FLOATS[value]
         if not isinstance(value, float | int | Decimal) or isinstance(value, bool):
             raise _mismatch(schema, path, value)
         try:

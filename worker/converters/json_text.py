@@ -27,6 +27,8 @@ _FLOATS: Final = (Type.FLOAT32, Type.FLOAT64)
 _LIST_TYPES: Final = (list, tuple, set, frozenset)
 _BYTES_TYPES: Final = (bytes, bytearray, memoryview)
 _MAX_DEPTH: Final = 150
+#: Name of the structs in which Confluent's JsonSchemaData puts alternatives.
+ONE_OF: Final = "io.confluent.connect.json.OneOf"
 _BACKSLASH: Final = 0x5C
 #: What Jackson writes otherwise than Python's encoders: control characters (upper-case digits) and characters beyond the BMP
 #: (escaped as two halves). The second alternative consumes the other escapes, so that an escaped backslash is not misread.
@@ -41,10 +43,13 @@ class JsonSettings:
     Attributes:
         numeric_decimals: ``decimal.format=NUMERIC``.
         replace_null: ``replace.null.with.default``.
+        entries: whether maps with keys other than required strings are arrays of objects with key and value, as Confluent's
+            JSON Schema has them; else they are arrays of pairs.
     """
 
     numeric_decimals: bool = False
     replace_null: bool = True
+    entries: bool = False
 
 
 def java_escapes(encoded: bytes) -> bytes:
@@ -105,6 +110,8 @@ def value_text(schema: Schema | None, value: Any, settings: JsonSettings, path: 
             return "null"
         raise missing(path, schema.type)
     if schema.type is Type.STRUCT:
+        if settings.entries and schema.name == ONE_OF:
+            return _branch_text(schema, value, settings, path, depth)
         return _struct_text(schema, value, settings, path, depth)
     if schema.type is Type.ARRAY:
         if not isinstance(value, _LIST_TYPES):
@@ -114,9 +121,22 @@ def value_text(schema: Schema | None, value: Any, settings: JsonSettings, path: 
     if schema.type is Type.MAP:
         if not isinstance(value, Mapping):
             raise bad_value(path, schema.type, value)
-        as_object = schema.key_schema is not None and schema.key_schema.type is Type.STRING
+        as_object = (schema.key_schema is not None and schema.key_schema.type is Type.STRING
+                     and not (settings.entries and schema.key_schema.optional))
         return _map_text(schema, value, settings, path, depth, as_object=as_object)
     return _scalar_text(schema, value, settings, path)
+
+
+def _branch_text(schema: Schema, value: Any, settings: JsonSettings, path: str, depth: int) -> str:
+    """A struct that stands for ``oneOf``: the one field that is set."""
+    if not isinstance(value, Mapping):
+        raise bad_value(path, "a union (a struct with one field set)", value)
+    for member in schema.fields:
+        if value.get(member.name) is not None:
+            return value_text(member.schema, value[member.name], settings, member_path(path, member.name), depth + 1)
+    if schema.optional:
+        return "null"
+    raise missing(path, "a union with one field set")
 
 
 def _struct_text(schema: Schema, value: Any, settings: JsonSettings, path: str, depth: int) -> str:
@@ -137,8 +157,9 @@ def _map_text(schema: Schema | None, value: Mapping[Any, Any], settings: JsonSet
     keys, values = (schema.key_schema, schema.value_schema) if schema is not None else (None, None)
     place = path or "the map"
     if not as_object:
-        return "[" + ",".join(f"[{value_text(keys, key, settings, f'a key of {place}', depth + 1)},"
-                              f"{value_text(values, item, settings, f'{path}[...]', depth + 1)}]"
+        opening, between, closing = ('{"key":', ',"value":', "}") if settings.entries else ("[", ",", "]")
+        return "[" + ",".join(f"{opening}{value_text(keys, key, settings, f'a key of {place}', depth + 1)}{between}"
+                              f"{value_text(values, item, settings, f'{path}[...]', depth + 1)}{closing}"
                               for key, item in value.items()) + "]"
     members: dict[str, str] = {}
     for key, item in value.items():

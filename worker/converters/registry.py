@@ -9,11 +9,12 @@ import asyncio
 import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 import aiohttp
 
 from connectors.errors import ConfigInvalid, Fatal, Retriable, Skippable
+from worker.converters.registry_auth import Credentials
 
 if TYPE_CHECKING:
     import ssl
@@ -23,9 +24,49 @@ _T = TypeVar("_T")
 
 _CONTENT: Final = "application/vnd.schemaregistry.v1+json"
 _AWAY: Final = frozenset({408, 429, 500, 502, 503, 504})
-_REFUSED: Final = frozenset({401, 403})
+_UNAUTHORIZED: Final = 401
+_REFUSED: Final = frozenset({_UNAUTHORIZED, 403, 407})
 _NOT_FOUND: Final = 404
+#: The registry has looked at the schema and does not take it.
+_BAD_SCHEMA: Final = frozenset({409, 422})
 _ANSWERS_KEPT: Final = 10_000
+AVRO: Final = "AVRO"
+
+
+class SchemaRefused(Skippable):
+    """The registry does not take a schema: it is incompatible or invalid.
+
+    Attributes:
+        status: the HTTP status.
+        reason: the registry's text.
+        url: which registry.
+    """
+
+    def __init__(self, what: str, status: int, reason: str, url: str) -> None:
+        super().__init__(f"The schema registry refuses the schema of {what}: {reason} (HTTP {status} from {url}). Make the "
+                         "schema compatible with the subject's earlier versions, or change the subject's compatibility level.")
+        self.status = status
+        self.reason = reason
+        self.url = url
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """One schema of the registry.
+
+    Attributes:
+        id: its number, which stands in messages.
+        text: its text.
+        type: AVRO, JSON or PROTOBUF.
+        references: what it imports: name -> (subject, version).
+        version: its version under the subject it was asked for, or 0.
+    """
+
+    id: int
+    text: str
+    type: str = AVRO
+    references: tuple[tuple[str, str, int], ...] = ()
+    version: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,23 +75,23 @@ class RegistrySettings:
 
     Attributes:
         urls: its addresses; the next is tried when one does not answer.
-        user: name and password for basic authentication, or None.
-        token: a bearer token, or None.
+        credentials: who this client is.
         timeout_s: seconds that one request may take.
         attempts: how often all addresses are tried.
         backoff_s: seconds before the second round; doubled for each later one, with jitter.
         backoff_max_s: the longest pause between rounds, in seconds.
         tls: the TLS context for ``https`` addresses; None for the system's certificates.
+        proxy: address of an HTTP proxy, or None.
     """
 
     urls: tuple[str, ...]
-    user: tuple[str, str] | None = None
-    token: str | None = None
+    credentials: Credentials = field(default_factory=Credentials)
     timeout_s: float = 30.0
     attempts: int = 4
     backoff_s: float = 0.1
     backoff_max_s: float = 5.0
     tls: ssl.SSLContext | None = None
+    proxy: str | None = None
 
 
 def split_user_info(url: str) -> tuple[str, tuple[str, str] | None]:
@@ -59,16 +100,26 @@ def split_user_info(url: str) -> tuple[str, tuple[str, str] | None]:
     Raises:
         ConfigInvalid: it is no http or https address. The message does not repeat the address: it may hold a password.
     """
-    parts = urlsplit(url.strip())
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        parts = urlsplit(url.strip())
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number below 65536, brackets that don't match
+        usable = False
+    if not usable:
         raise ConfigInvalid("Invalid value for configuration schema.registry.url: each address must look like http://host:8081")
     plain = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
-    return plain, (parts.username, parts.password or "") if parts.username is not None else None
+    if parts.username is None:
+        return plain, None
+    return plain, (unquote(parts.username), unquote(parts.password or ""))
 
 
 @dataclass(slots=True)
 class SchemaRegistryClient:
-    """One task's client; use it on one event loop only, and close it."""
+    """One task's client; use it on one event loop only, and close it.
+
+    Every call raises ``Retriable`` where no address answers, ``Fatal`` where the registry refuses this client, ``Skippable``
+    where it does not know what was asked for.
+    """
 
     settings: RegistrySettings
     _session: aiohttp.ClientSession | None = None
@@ -76,38 +127,53 @@ class SchemaRegistryClient:
     _pending: dict[tuple[Any, ...], asyncio.Future[Any]] = field(default_factory=dict)
     _first: int = 0
 
-    async def register(self, subject: str, text: str, *, normalize: bool = False) -> int:
+    async def register(self, subject: str, text: str, schema_type: str = AVRO, *, normalize: bool = False) -> int:
         """The id of the schema, which is registered under ``subject`` if it is not there.
 
         Raises:
-            Skippable: the registry refuses the schema (incompatible, invalid).
-            Retriable: no address answers.
-            Fatal: the registry refuses this client.
+            SchemaRefused: the registry refuses the schema (incompatible, invalid).
         """
         path = f"/subjects/{quote(subject, safe='')}/versions{'?normalize=true' if normalize else ''}"
-        return await self._once(("register", subject, text), lambda: self._id("POST", path, subject, text))
+        return await self._once(("register", subject, schema_type, text), lambda: self._id(path, subject, text, schema_type))
 
-    async def find(self, subject: str, text: str, *, normalize: bool = False) -> int:
-        """The id of a schema that must be registered under ``subject`` already; raises as ``register`` does."""
+    async def find(self, subject: str, text: str, schema_type: str = AVRO, *, normalize: bool = False) -> int:
+        """The id of a schema that must be registered under ``subject`` already."""
         path = f"/subjects/{quote(subject, safe='')}{'?normalize=true' if normalize else ''}"
-        return await self._once(("find", subject, text), lambda: self._id("POST", path, subject, text))
+        return await self._once(("find", subject, schema_type, text), lambda: self._id(path, subject, text, schema_type))
 
-    async def latest(self, subject: str) -> tuple[int, str]:
-        """The id and the text of the newest schema under ``subject``; raises as ``register`` does."""
-        async def ask() -> tuple[int, str]:
-            answer = await self._call("GET", f"/subjects/{quote(subject, safe='')}/versions/latest", subject)
-            return int(answer["id"]), str(answer["schema"])
-        return await self._once(("latest", subject), ask)
+    async def latest(self, subject: str) -> Registered:
+        """The newest schema under ``subject``."""
+        return await self._once(("latest", subject), lambda: self.newest(subject))
+
+    async def newest(self, subject: str) -> Registered:
+        """As ``latest``, asked anew."""
+        return await self._call(_registered, "GET", f"/subjects/{quote(subject, safe='')}/versions/latest", subject)
+
+    async def version(self, subject: str, version: int) -> Registered:
+        """One version of a subject: how schemas refer to each other."""
+        path = f"/subjects/{quote(subject, safe='')}/versions/{version}"
+
+        return await self._once(("version", subject, version),
+                                lambda: self._call(_registered, "GET", path, f"{subject} version {version}"))
+
+    async def schema(self, schema_id: int) -> Registered:
+        """The schema with this id."""
+        def read(answer: Any) -> Registered:
+            return _registered({**answer, "id": schema_id})
+        return await self._once(("schema", schema_id),
+                                lambda: self._call(read, "GET", f"/schemas/ids/{schema_id}", f"id {schema_id}"))
 
     async def text(self, schema_id: int) -> str:
-        """The text of the schema with this id; raises as ``register`` does."""
-        async def ask() -> str:
-            answer = await self._call("GET", f"/schemas/ids/{schema_id}", f"id {schema_id}")
-            if answer.get("schemaType", "AVRO") != "AVRO":
-                raise Skippable(f"The schema with id {schema_id} is {answer['schemaType']}, not AVRO. Use the converter that "
-                                "wrote the topic.")
-            return str(answer["schema"])
-        return await self._once(("text", schema_id), ask)
+        """The text of the Avro schema with this id."""
+        found = await self.schema(schema_id)
+        if found.type != AVRO:
+            raise Skippable(f"The schema with id {schema_id} is {found.type}, not AVRO. Use the converter that wrote it.")
+        return found.text
+
+    async def reasons(self, subject: str, text: str, schema_type: str) -> list[str]:
+        """What the registry finds incompatible between ``text`` and the newest schema; empty where it can't say."""
+        path = f"/compatibility/subjects/{quote(subject, safe='')}/versions/latest?verbose=true"
+        return await self._call(_messages, "POST", path, subject, _body(text, schema_type))
 
     async def close(self) -> None:
         """Close the connections."""
@@ -136,11 +202,12 @@ class SchemaRegistryClient:
                 self._known.pop(next(iter(self._known)))
             self._known[key] = done.result()
 
-    async def _id(self, method: str, path: str, subject: str, text: str) -> int:
-        answer = await self._call(method, path, subject, {"schema": text})
-        return int(answer["id"])
+    async def _id(self, path: str, subject: str, text: str, schema_type: str) -> int:
+        return await self._call(_id_in, "POST", path, subject, _body(text, schema_type))
 
-    async def _call(self, method: str, path: str, what: str, body: dict[str, str] | None = None) -> Any:
+    async def _call(self, read: Callable[[Any], _T], method: str, path: str, what: str,
+                    body: dict[str, str] | None = None) -> _T:
+        """What ``read`` makes of the answer; an address whose answer it can't read counts as one that does not answer."""
         pause = self.settings.backoff_s
         failure = ""
         for attempt in range(self.settings.attempts):
@@ -152,33 +219,59 @@ class SchemaRegistryClient:
                 url = self.settings.urls[number]
                 try:
                     status, answer = await self._request(method, url + path, body)
-                except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                    if status == _UNAUTHORIZED and self.settings.credentials.reject():
+                        status, answer = await self._request(method, url + path, body)
+                except (aiohttp.ClientError, TimeoutError, OSError, Retriable) as error:
                     failure = f"{url}: {str(error) or type(error).__name__}"
                     continue
                 if status in _AWAY:
                     failure = f"{url}: HTTP {status} {_message(answer)}"
                     continue
-                self._first = number  # the next request begins with the one that answers
-                if status < 300:
-                    return answer
-                raise _refusal(status, answer, what, url)
+                if status >= 300:
+                    self._first = number  # the next request begins with the one that answers
+                    raise _refusal(status, answer, what, url)
+                try:
+                    made = read(answer)
+                except (KeyError, TypeError, ValueError, AttributeError):
+                    failure = f"{url}: HTTP {status}, but no answer of a schema registry (a page of a proxy?)"
+                    continue
+                self._first = number
+                return made
         raise Retriable(f"The schema registry does not answer for {what} after {self.settings.attempts} attempts: {failure}. "
                         "Check schema.registry.url and the registry.")
 
     async def _request(self, method: str, url: str, body: dict[str, str] | None) -> tuple[int, Any]:
+        settings = self.settings
         if self._session is None:
-            headers = {"Accept": f"{_CONTENT}, application/json", "Content-Type": _CONTENT}
-            if self.settings.token is not None:
-                headers["Authorization"] = f"Bearer {self.settings.token}"
-            user = self.settings.user
-            self._session = aiohttp.ClientSession(
-                headers=headers, auth=aiohttp.BasicAuth(*user, encoding="utf-8") if user is not None else None,
-                timeout=aiohttp.ClientTimeout(total=self.settings.timeout_s))
-        async with self._session.request(method, url, json=body, ssl=self.settings.tls or True) as response:
+            self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=settings.timeout_s))
+        headers = {"Accept": f"{_CONTENT}, application/json", "Content-Type": _CONTENT,
+                   **await settings.credentials.headers(self._session, settings.tls, settings.proxy)}
+        async with self._session.request(method, url, json=body, ssl=settings.tls or True, headers=headers,
+                                         proxy=settings.proxy) as response:
             try:
                 return response.status, await response.json(content_type=None)
             except ValueError:
                 return response.status, {"message": "the answer is not JSON"} if response.status >= 300 else {}
+
+
+def _body(text: str, schema_type: str) -> dict[str, str]:
+    return {"schema": text} if schema_type == AVRO else {"schema": text, "schemaType": schema_type}
+
+
+def _registered(answer: Any) -> Registered:
+    references = tuple((str(each["name"]), str(each["subject"]), int(each["version"]))
+                       for each in answer.get("references") or ())
+    return Registered(int(answer["id"]), str(answer["schema"]), str(answer.get("schemaType") or AVRO), references,
+                      int(answer.get("version") or 0))
+
+
+def _id_in(answer: Any) -> int:
+    return int(answer["id"])
+
+
+def _messages(answer: Any) -> list[str]:
+    found = answer.get("messages")
+    return [str(message) for message in found] if isinstance(found, list) else []
 
 
 def _message(answer: Any) -> str:
@@ -188,10 +281,13 @@ def _message(answer: Any) -> str:
 def _refusal(status: int, answer: Any, what: str, url: str) -> Exception:
     text = f"{_message(answer)} (HTTP {status} from {url})"
     if status in _REFUSED:
-        return Fatal(f"The schema registry refuses this client for {what}: {text}. Check basic.auth.user.info or "
-                     "bearer.auth.token.")
+        return Fatal(f"Wrong configuration: the schema registry refuses this client for {what}: {text}. Check the converter's "
+                     "basic.auth.* or bearer.auth.* options, schema.registry.ssl.keystore.location, and what the registry "
+                     "allows this client.")
     if status == _NOT_FOUND:
         return Skippable(f"The schema registry does not know {what} or this schema of it: {text}. Register the schema first, "
                          "or set auto.register.schemas=true.")
-    return Skippable(f"The schema registry refuses the schema of {what}: {text}. Make the schema compatible with the "
-                     "subject's earlier versions, or change the subject's compatibility level.")
+    if status in _BAD_SCHEMA:
+        return SchemaRefused(what, status, _message(answer), url)
+    return Skippable(f"The schema registry refuses the request for {what}: {text}. Check schema.registry.url, which must lead "
+                     "to the registry's Confluent API, and the schema.")

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from connectors.errors import Skippable
 from connectors.options import ConfigDef
 from connectors.schema import OPTIONAL_STRING, Schema
-from worker.converters.base import TYPE_OPTION, HeaderConverter
+from worker.converters.base import HeaderConverter
 from worker.converters.values import parse_text, to_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-SIMPLE_HEADER_OPTIONS: Final = ConfigDef([TYPE_OPTION])
+SIMPLE_HEADER_OPTIONS: Final = ConfigDef()
 
 
 class SimpleHeaderConverter(HeaderConverter):

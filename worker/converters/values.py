@@ -57,7 +57,7 @@ def to_text(schema: Schema | None, value: Any, *, embedded: bool = False) -> str
     Args:
         schema: its schema, or None.
         value: the value; not None at the top.
-        embedded: whether it stands inside an array, map or struct, where strings are quoted.
+        embedded: whether it stands inside an array, map or struct, where strings and bytes are quoted.
 
     Raises:
         Skippable: values of its type have no text form.
@@ -67,7 +67,7 @@ def to_text(schema: Schema | None, value: Any, *, embedded: bool = False) -> str
     if isinstance(value, str):
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"' if embedded else value
     if isinstance(value, bytes | bytearray | memoryview):
-        return base64_text(value)
+        return f'"{base64_text(value)}"' if embedded else base64_text(value)
     if isinstance(value, int) and not isinstance(value, bool) and schema is not None:
         temporal = _temporal_text(schema, value)
         if temporal:

@@ -18,14 +18,18 @@ from worker.host.task_runner import masked_trace
 from worker.job_config import tasks_note, worker_kafka
 from worker.logs import connector_logger, set_context
 from worker.protocol import ConnectorState, TaskConfigs
+from worker.secrets.providers import has_references
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Mapping
 
     from connectors.api import OffsetReader, SourceConnector
     from connectors.options import Config
     from worker.host.saved import SavedOffsets
-    from worker.plugins import PluginRegistry
+
+    #: What is told of new values: the configuration resolved anew, and the names of what differs.
+    Changed = Callable[[dict[str, str], frozenset[str]], Awaitable[None]]
+    from worker.plugins.registry import PluginRegistry
 from worker.protocol import Message, StartConnector
 
 log = logging.getLogger(__name__)
@@ -94,11 +98,13 @@ class ConnectorRunner:
         event: sends an event to the control process.
         scrub: takes secrets out of a text.
         deadline_s: seconds for ``task_configs``.
+        follow: has a coroutine called with new values of config providers for a configuration that was resolved.
     """
 
     def __init__(self, start: StartConnector, resolve: Callable[[Mapping[str, str]], Awaitable[dict[str, str]]],
                  plugins: PluginRegistry, offsets: SavedOffsets, worker: Mapping[str, str], event: Callable[[Message], None],
-                 scrub: Callable[[str], str], deadline_s: float = TASK_CONFIGS_DEADLINE_S) -> None:
+                 scrub: Callable[[str], str], deadline_s: float = TASK_CONFIGS_DEADLINE_S,
+                 follow: Callable[[Mapping[str, str], Mapping[str, str], Changed], bool] = lambda *_: False) -> None:
         self.name = start.name
         self._start = start
         self._resolve = resolve
@@ -111,6 +117,12 @@ class ConnectorRunner:
         self._asked = asyncio.Event()
         self._failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         self._runner: asyncio.Task[None] | None = None
+        self._follow = follow
+        self._serving: asyncio.Task[None] | None = None
+        self._again = False
+        self._parsed: Config | None = None
+        #: Every value that each property had since the start: none of a config provider may get into a topic.
+        self._seen: dict[str, set[str]] = {}
 
     def start(self) -> None:
         """Begin; does not block."""
@@ -132,16 +144,59 @@ class ConnectorRunner:
     def _report(self, state: str, trace: str | None = None) -> None:
         self._event(ConnectorState(self.name, state, self._start.generation, trace))
 
+    async def _secrets_changed(self, config: dict[str, str], names: frozenset[str]) -> None:
+        """Take new values of config providers: passwords where they are, the rest as ``config.action.reload`` says."""
+        parsed, serving = self._parsed, self._serving
+        if parsed is None or serving is None or serving.done():
+            return
+        self._see(config)
+        reload = self._start.config.get("config.action.reload", "").strip().lower()
+        cls = self._plugins.configured_class(config)
+        if issubclass(cls, JobConnector):
+            return  # it opens nothing; its task takes them over
+        definition = cls.config_def
+        known = {alias: key for key in definition.keys.values() for alias in (key.name, *key.aliases)}
+        own = [known[name].name for name in names if name in known and known[name].secret and known[name].name in parsed]
+        if own:
+            parsed.renew(definition.parse(config), own)
+        # Clients' and converters' properties are of no use to it: its tasks take them over.
+        left = [name for name in sorted(names) if name in known and not known[name].secret]
+        if reload == "restart" or (left and reload != "none"):
+            log.info("connector %s starts again to take over new values of %s", self.name, ", ".join(sorted(names)))
+            self._again = True
+            serving.cancel()
+
+    def _see(self, config: Mapping[str, str]) -> None:
+        for name, value in config.items():
+            if has_references(self._start.config.get(name)):
+                self._seen.setdefault(name, set()).add(value)
+
     async def _run(self) -> None:
+        while True:
+            serving = self._serving = asyncio.create_task(self._run_once(), name=f"{self.name}|connector")
+            try:
+                await serving
+            except asyncio.CancelledError:
+                current = asyncio.current_task()
+                if not self._again or current is None or current.cancelling():
+                    raise
+                self._again = False
+            else:
+                return
+
+    async def _run_once(self) -> None:
         connector: SourceConnector | JobConnector | None = None
         set_context(self.name)
         try:
-            config = await self._resolve(self._start.config)
-            cls = self._plugins.connector(config.get("connector.class", ""))
+            config = await self._resolved()
+            cls = self._plugins.configured_class(config)
             parsed = await (self._prepare_job(cls, config) if issubclass(cls, JobConnector)
                             else self._prepare_source(cls, config))
             adapter = connector_logger(f"{cls.__module__}.{cls.__qualname__}", self.name)
             context = _Context(self.name, parsed, self._offsets, adapter, self._offsets.load, self._asked.set, self._fail)
+            self._parsed = parsed
+            self._see(config)
+            self._follow(self._start.config, config, self._secrets_changed)
             connector = cls(context)
             await connector.start()
             self._report("PAUSED" if self._start.paused else "RUNNING")
@@ -158,6 +213,11 @@ class ConnectorRunner:
                     await connector.stop()
                 except Exception:
                     log.exception("connector %s failed while it was stopped", self.name)
+
+    async def _resolved(self) -> dict[str, str]:
+        if self._start.problem:
+            raise ConfigInvalid(self._start.problem)
+        return await self._resolve(self._start.config)
 
     async def _prepare_source(self, cls: type[SourceConnector], config: dict[str, str]) -> Config:
         """Check its options and read its saved offsets."""
@@ -223,7 +283,7 @@ class ConnectorRunner:
             pauses = backoff()
             # As Connect has it in the config topic: the connector's properties, references unresolved, under the task's own.
             own = {"task.class": task_class_name(type(connector), config.get("connector.class", ""))}
-            checked = [{**self._start.config, **unresolved(as_text(item), config, self._start.config), **own}
+            checked = [{**self._start.config, **unresolved(as_text(item), self._seen, self._start.config), **own}
                        for item in limited(self.name, configs, config)]
             self._event(TaskConfigs(self.name, checked, self._start.generation))
 
@@ -235,12 +295,17 @@ def task_class_name(connector: type[SourceConnector | JobConnector], configured:
     return task.aliases[0] if task.aliases and not by_path else f"{task.__module__}.{task.__qualname__}"
 
 
-def unresolved(task: Mapping[str, str], resolved: Mapping[str, str], original: Mapping[str, str]) -> dict[str, str]:
+def unresolved(task: Mapping[str, str], seen: Mapping[str, Collection[str]], original: Mapping[str, str]) -> dict[str, str]:
     """``task`` with references to config providers where its values are those that the references stood for.
 
     Connectors copy their own properties into task configurations, which are kept in a topic: no secret may get there.
+
+    Args:
+        task: a task's configuration.
+        seen: by property what its references stood for, now and before.
+        original: the connector's, with references.
     """
-    return {name: original[name] if name in original and resolved.get(name) == value else value for name, value in task.items()}
+    return {name: original[name] if value in seen.get(name, ()) else value for name, value in task.items()}
 
 
 def as_text(config: Mapping[str, object]) -> dict[str, str]:

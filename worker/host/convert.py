@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from connectors.api import SourceRecord
     from connectors.schema import Schema
-    from worker.converters.base import Converter, Encode, HeaderConverter
+    from worker.converters.base import Converter, Encode, HeaderConverter, HeaderEncode
     from worker.host.chunk import Headers
 
 #: What the runner must see: an outage, or the end of the task.
@@ -71,6 +71,33 @@ def runs(records: Sequence[SourceRecord]) -> list[Sequence[SourceRecord]]:
     return result
 
 
+class _Prepared(NamedTuple):
+    """What one pair of schemas is converted with; holds the schemas, whose ids are its key."""
+
+    key_schema: Schema | None
+    value_schema: Schema | None
+    key: Encode
+    value: Encode
+    #: What encodes values where headers matter.
+    with_headers: HeaderEncode | None
+    #: Whether it is for null keys, or null values, only: their converter was not asked for a schema.
+    null_keys: bool
+    null_values: bool
+
+
+def _null_keys(run: Sequence[SourceRecord]) -> bool:
+    return [record.key for record in run].count(None) == len(run)
+
+
+def _null_values(run: Sequence[SourceRecord]) -> bool:
+    return [record.value for record in run].count(None) == len(run)
+
+
+def _null(value: Any) -> None:
+    """The encoder of nulls."""
+    del value
+
+
 class Conversion:
     """The three converters of a task.
 
@@ -87,7 +114,7 @@ class Conversion:
         self._value = value
         self._header = header
         self._persist = persist
-        self._prepared: dict[tuple[str, int, int], tuple[Schema | None, Schema | None, Encode, Encode]] = {}
+        self._prepared: dict[tuple[str, int, int], _Prepared] = {}
 
     async def close(self) -> None:
         """Release the converters' connections."""
@@ -98,28 +125,45 @@ class Conversion:
         """Convert a run; records that can't be go to ``refused``. None if nothing is left.
 
         Raises:
-            Retriable: a service that a converter needs is away for longer than may be tried.
-            Fatal: it refuses this client.
+            Fatal: a service that a converter needs refuses this client, or is away for longer than may be tried.
         """
+        before = len(refused)
+        try:
+            return await self._converted(run, refused)
+        except Retriable:  # of a converter that asks a service for each record: an outage, and not the source's
+            converted: Converted | None = None
+
+        async def again() -> None:
+            nonlocal converted
+            del refused[before:]
+            converted = await self._converted(run, refused)
+        await self._persist(again)
+        return converted
+
+    async def _converted(self, run: Sequence[SourceRecord], refused: list[Refused]) -> Converted | None:
+        """As ``convert``; raises ``Retriable`` where it may be tried again."""
         first = run[0]
         topic = first.topic
         entry = self._prepared.get((topic, id(first.key_schema), id(first.value_schema)))
-        if entry is None:
+        if entry is None or (entry.null_keys and not _null_keys(run)) or (entry.null_values and not _null_values(run)):
             entry = await self._prepare(topic, run, refused)
             if entry is None:
                 return None
-        _, _, encode_key, encode_value = entry
+        encode_key, encode_value, encode_with_headers = entry.key, entry.value, entry.with_headers
         keys: list[Any] | None = None
-        try:
-            keys = self._keys(run, encode_key)
-            values = [encode_value(record.value) for record in run]
-        except _NOT_THE_RECORD:
-            raise
-        except Exception:  # noqa: BLE001 - found again below, record by record
-            run, keys, values = self._one_by_one(run, encode_key, encode_value, refused)
         heads: list[Headers] | None = None
-        if any([record.headers for record in run]):  # noqa: C419 - a list is faster here than a generator
-            run, keys, values, heads = self._headers(run, keys, values, refused)
+        if encode_with_headers is not None:
+            run, keys, values, heads = self._with_headers(run, encode_key, encode_with_headers, refused)
+        else:
+            try:
+                keys = self._keys(run, encode_key)
+                values = [encode_value(record.value) for record in run]
+            except _NOT_THE_RECORD:
+                raise
+            except Exception:  # noqa: BLE001 - found again below, record by record
+                run, keys, values = self._one_by_one(run, encode_key, encode_value, refused)
+            if any([record.headers for record in run]):  # noqa: C419 - a list is faster here than a generator
+                run, keys, values, heads = self._headers(run, keys, values, refused)
         if not run:
             return None
         partitions: list[int | None] | None = [record.partition for record in run]
@@ -131,11 +175,16 @@ class Conversion:
         return Converted(topic, run, values, keys, partitions, timestamps, heads)
 
     async def _prepare(self, topic: str, run: Sequence[SourceRecord],
-                       refused: list[Refused]) -> tuple[Schema | None, Schema | None, Encode, Encode] | None:
+                       refused: list[Refused]) -> _Prepared | None:
         first = run[0]
         encoders: list[Encode] = []
-        for stage, converter, schema in ((Stage.KEY_CONVERTER, self._key, first.key_schema),
-                                         (Stage.VALUE_CONVERTER, self._value, first.value_schema)):
+        null_keys = first.key_schema is None and not self._key.null_needs_schema and _null_keys(run)
+        null_values = first.value_schema is None and not self._value.null_needs_schema and _null_values(run)
+        for stage, converter, schema, null in ((Stage.KEY_CONVERTER, self._key, first.key_schema, null_keys),
+                                               (Stage.VALUE_CONVERTER, self._value, first.value_schema, null_values)):
+            if null:
+                encoders.append(_null)
+                continue
             try:
                 await self._persist(lambda converter=converter, schema=schema: converter.prepare(topic, schema))  # type: ignore[misc]
                 encoders.append(converter.encoder(topic, schema))
@@ -146,9 +195,31 @@ class Conversion:
                 return None
         if len(self._prepared) >= 1000:
             self._prepared.clear()
-        entry = (first.key_schema, first.value_schema, encoders[0], encoders[1])
+        entry = _Prepared(first.key_schema, first.value_schema, encoders[0], encoders[1],
+                          self._value.header_encoder(topic, first.value_schema), null_keys, null_values)
         self._prepared[topic, id(first.key_schema), id(first.value_schema)] = entry
         return entry
+
+    def _with_headers(self, run: Sequence[SourceRecord], encode_key: Encode, encode_value: HeaderEncode, refused: list[Refused],
+                      ) -> tuple[list[SourceRecord], list[bytes | None] | None, list[bytes | None], list[Headers]]:
+        """For a value converter that looks at the converted headers: these come first."""
+        good, some_keys, _ = self._one_by_one(run, encode_key, lambda _: None, refused)
+        good, keys, _, heads = self._headers(good, some_keys, [None] * len(good), refused)
+        kept: list[int] = []
+        values: list[bytes | None] = []
+        for index, record in enumerate(good):
+            try:
+                values.append(encode_value(record.value, heads[index]))
+            except _NOT_THE_RECORD:
+                raise
+            except Exception as error:  # noqa: BLE001 - as above
+                refused.append(Refused(record, Stage.VALUE_CONVERTER, error, _class(self._value)))
+                continue
+            kept.append(index)
+        if len(kept) < len(good):
+            good, heads = [good[index] for index in kept], [heads[index] for index in kept]
+            keys = None if keys is None else [keys[index] for index in kept]
+        return good, keys, values, heads
 
     @staticmethod
     def _keys(run: Sequence[SourceRecord], encode: Encode) -> list[bytes | None] | None:

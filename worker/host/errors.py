@@ -15,7 +15,7 @@ from connectors.errors import Fatal
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from connectors.api import Position
     from connectors.options import Config
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _FIRST_PAUSE_S: Final = 0.2
 _LAST_PAUSE_S: Final = 10.0
+#: Characters of a topic, a message or a position in a dead letter's header: they must not take the record's own room.
+_LONGEST_TEXT: Final = 2000
 
 
 class Stage(StrEnum):
@@ -90,11 +92,13 @@ class ErrorHandler:
         stats: counts go there.
         log: of the task.
         limit: largest dead letter in bytes; longer input is cut.
+        scrub: takes secrets out of a text; headers of dead letters quote errors.
     """
 
     def __init__(self, task: TaskId, config: Config, stats: TaskStats, log: logging.LoggerAdapter[logging.Logger],
-                 limit: int) -> None:
+                 limit: int, scrub: Callable[[str], str] = str) -> None:
         self._task = task
+        self._scrub = scrub
         self._stats = stats
         self._log = log
         self._limit = limit
@@ -124,37 +128,41 @@ class ErrorHandler:
         """As ``bad``, for what is known of a record in serialized form."""
         stats = self._stats
         stats.record_failures += 1
+        stats.record_errors += 1
         stats.last_error_ms = int(time.time() * 1000)
         place = f"source partition {_json(partition)}, source offset {_json(offset)}"
-        if not self.tolerant:
-            stats.record_errors += 1
-            raise Fatal(f"Tolerance exceeded in error handler: {stage} of a record failed at {place}: {error} "
-                        "(errors.tolerance=all skips such records)") from error
-        stats.records_skipped += 1
         if self._log_enabled:
             stats.errors_logged += 1
             content = f", key {key!r}, value {value!r}" if self._log_messages else ""
             self._log.error("Error encountered in task %s. Executing stage '%s' with class '%s', where source record is at %s, "
                             "for topic %s%s: %s", self._task, stage, executing, place, topic, content, error)
+        if not self.tolerant:
+            raise Fatal(f"Tolerance exceeded in error handler: {stage} of a record failed at {place}: {error} "
+                        "(errors.tolerance=all skips such records)") from error
+        stats.records_skipped += 1
         if not self.topic:
             return None
         stats.dead_letter_requests += 1
         headers = self._context(stage, error, executing, topic, partition, offset) if self._headers else []
-        room = self._limit - sum(len(name) + len(data or b"") + 12 for name, data in headers) - len(key or b"") - 200
-        if value is not None and len(value) > room:
-            value = value[:max(0, room)]
+        room = max(0, self._limit - sum(len(name) + len(data or b"") + 12 for name, data in headers) - 200)
+        size = len(key or b"") + len(value or b"")
+        if size > room:
+            # A key that fills all by itself must not stand in the way of every later record.
+            key = key and key[:room // 2]
+            value = value and value[:room - len(key or b"")]
             headers.append(("__connect.errors.truncated", b"true"))
         return DeadLetter(key, value, headers)
 
     def _context(self, stage: Stage, error: Exception, executing: str, topic: str | None, partition: Position | None,
                  offset: Position | None) -> Headers:
-        trace = "".join(traceback.format_exception(error))[-8000:]
+        trace = "".join(traceback.format_exception(error))
         fields: list[tuple[str, str | None]] = [
-            ("topic", topic), ("partition", None), ("offset", None),
+            ("topic", topic and topic[:_LONGEST_TEXT]), ("partition", None), ("offset", None),
             ("connector.name", self._task.connector), ("task.id", str(self._task.task)), ("stage", stage),
             ("class.name", executing), ("exception.class.name", f"{type(error).__module__}.{type(error).__qualname__}"),
-            ("exception.message", str(error)[:2000]), ("exception.stacktrace", trace),
-            ("source.partition", _json(partition)), ("source.offset", _json(offset)),
+            ("exception.message", self._scrub(str(error))[:_LONGEST_TEXT]),
+            ("exception.stacktrace", self._scrub(trace)[-8000:]),
+            ("source.partition", _json(partition)[:_LONGEST_TEXT]), ("source.offset", _json(offset)[:_LONGEST_TEXT]),
         ]
         return [(f"__connect.errors.{name}", None if text is None else text.encode("utf-8", "replace"))
                 for name, text in fields]

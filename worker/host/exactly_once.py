@@ -17,9 +17,12 @@ from worker.host.saved import write_pairs
 from worker.host.session import Session
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from connectors.api import Batch
+    from worker.host.commits import Committable
+    from worker.host.producer import Producer
+    from worker.host.saved import Pairs
 
 
 class TransactionalSession(Session):
@@ -31,6 +34,8 @@ class TransactionalSession(Session):
     _rows = 0
     _seen = 0
     _pauses: Iterator[float] | None = None
+    #: A commit that Kafka was asked for; it may outlive who asked.
+    _ending: asyncio.Task[None] | None = None
 
     # Begin and end.
 
@@ -55,6 +60,10 @@ class TransactionalSession(Session):
             await self.producer.close()
         await asyncio.sleep(pause)
         async with self._committing:
+            if self._ending is not None:
+                self._ending.cancel()
+                await asyncio.gather(self._ending, return_exceptions=True)
+                self._ending = None
             self._open = False
             self._whole = True
             self.ledger = Ledger(self._acknowledged)
@@ -64,6 +73,8 @@ class TransactionalSession(Session):
 
     async def last_commit(self) -> None:
         """Commit the open transaction, unless it is not whole or only the connector may end it: then it is dropped."""
+        async with self._committing:
+            await self._ended()
         if not self._open or self._failed.done() or self.producer is None:
             return
         if self.plan.boundary == "connector" or not self._whole:
@@ -87,6 +98,7 @@ class TransactionalSession(Session):
     async def handle(self, batch: Batch) -> None:
         """Take a batch through to Kafka and end the transaction where it has to end."""
         async with self._committing:
+            await self._ended()
             self._check()
             self._whole = False
             await self._begin()
@@ -122,13 +134,30 @@ class TransactionalSession(Session):
     async def commit(self) -> None:
         """Commit the open transaction, if there is one."""
         async with self._committing:
+            await self._ended()
             if self._open:
                 await self._end()
 
+    async def _ended(self) -> None:
+        """Wait for a commit whose caller was cancelled; raises what it failed with."""
+        ending = self._ending
+        if ending is not None:
+            try:
+                await asyncio.shield(ending)
+            finally:
+                if ending.done():
+                    self._ending = None
+
     async def _end(self) -> None:
-        """Write the offsets of all that was delivered, and commit."""
+        """Write the offsets of all that was delivered, and commit.
+
+        It may be cancelled anywhere, and the last commit of the run comes then: it must find the offsets that belong to the
+        records of the open transaction. Once Kafka was asked to commit, nothing can be written to the transaction any more:
+        that goes on to its end, and whoever comes next waits for it.
+        """
         producer = self.kafka
         began = perf_counter()
+        offsets: list[Committable] = []
         try:
             await producer.drain()
             offsets = self.ledger.take()
@@ -136,9 +165,25 @@ class TransactionalSession(Session):
             rows = producer.acked_rows - self._rows
             if pairs:
                 await write_pairs(producer, self.plan.own_offsets_topic or self.plan.offsets_topic, pairs)
-            await producer.commit()
-        except MillraceError:
+        except BaseException as error:
+            self._not_ended(offsets, error)
+            raise
+        self._ending = asyncio.create_task(self._commit_transaction(producer, offsets, pairs, rows, began),
+                                           name=f"{self._name}|offsets")
+        self._ending.add_done_callback(lambda done: done.cancelled() or done.exception())  # there may be nobody to wait for it
+        await self._ended()
+
+    def _not_ended(self, offsets: Sequence[Committable], error: BaseException) -> None:
+        self.ledger.give_back(offsets)
+        if isinstance(error, MillraceError):
             self.stats.commit_failures += 1
+
+    async def _commit_transaction(self, producer: Producer, offsets: list[Committable], pairs: Pairs, rows: int,
+                                  began: float) -> None:
+        try:
+            await producer.commit()
+        except BaseException as error:
+            self._not_ended(offsets, error)
             raise
         self._open = False
         stats = self.stats

@@ -7,35 +7,42 @@ import logging
 import os
 import resource
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+import msgspec
 import orjson
 
 from connectors.api import JobConnector, JobProgress, SourceConnector
-from connectors.errors import ConfigInvalid, Fatal
+from connectors.errors import ConfigInvalid, Fatal, Retriable
 from worker import kafka_clients
 from worker.host.connector_runner import ConnectorRunner
+from worker.host.errors import backoff
 from worker.host.job import JobPlan, make_job_plan
 from worker.host.options import WORKER
 from worker.host.plan import Plan, make_plan
 from worker.host.routes import ProducerSettings
 from worker.host.saved import OffsetWriter, SavedOffsets
 from worker.host.task_runner import TaskRunner
+from worker.host.tracing import Tracing, make_tracing
 from worker.job_config import worker_kafka
 from worker.logs import LoggerRegistry, set_context
-from worker.plugins import PluginRegistry
+from worker.plugins.model import Description
+from worker.plugins.providers import provider_finder
+from worker.plugins.registry import PluginRegistry
 from worker.protocol import (
     ActiveTopic,
     AlterOffsets,
     CheckSnapshot,
     ConnectorView,
+    DescribePlugins,
     Init,
     Instruct,
     JobOffsets,
-    ListPlugins,
     PauseTask,
     Ping,
     PluginConfig,
+    ProcessStats,
     SetLogLevel,
     StartConnector,
     StartTask,
@@ -46,16 +53,22 @@ from worker.protocol import (
     Validate,
 )
 from worker.secrets.masking import SecretMasker
-from worker.secrets.providers import ConfigTransformer, build_providers
+from worker.secrets.providers import build_providers
+from worker.secrets.rotation import SecretKeeper, keeper
+from worker.turns import Turnstile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
-    from worker.protocol import Message, ToHost
+    from worker.protocol import ClientStats, Message, ToHost
 
 log = logging.getLogger(__name__)
 
 _STATS_S: Final = 1.0
+#: With more tasks than this, numbers are sent less often in proportion.
+_STATS_TASKS: Final = 1000
+#: Tasks that are counted before the event loop gets its turn.
+_STATS_SLICE: Final = 100
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 #: Outstanding offsets of one host; far more than its tasks can have, since each commits once at a time.
 _OFFSET_ROWS: Final = 1_000_000
@@ -78,22 +91,28 @@ class Host:
         channel: the way to the control process.
         loop_lag: gives the longest time in seconds that the event loop was late since it was last asked.
         initialized: called with the worker's properties once ``Init`` is done.
+        numbers: gives the process's Kafka clients and what else is counted of it.
     """
 
     def __init__(self, channel: Channel, loop_lag: Callable[[], float] | None = None,
-                 initialized: Callable[[Init], None] | None = None) -> None:
+                 initialized: Callable[[Init], None] | None = None,
+                 numbers: Callable[[], tuple[list[ClientStats], ProcessStats]] = lambda: ([], ProcessStats())) -> None:
+        self._numbers = numbers
         self._channel = channel
         self._loop_lag = loop_lag or (lambda: 0.0)
         self._initialized = initialized
         self._masker = SecretMasker()
         self._init: Init | None = None
         self._worker: dict[str, str] = {}
-        self._transformer = ConfigTransformer({})
+        self._keeper = SecretKeeper({}, self._masker.add)
         self._plugins: PluginRegistry | None = None
         self._offset_writer = OffsetWriter("", ProducerSettings({}))
         self._tasks: dict[TaskId, TaskRunner] = {}
         self._connectors: dict[str, ConnectorRunner] = {}
+        #: What starts takes turns.
+        self._starts = Turnstile()
         self._reporter: asyncio.Task[None] | None = None
+        self._tracing: Tracing | None = None
 
     @property
     def masker(self) -> SecretMasker:
@@ -121,6 +140,7 @@ class Host:
                 return await self._start_connector(message)
             case StopConnector():
                 connector = self._connectors.pop(message.name, None)
+                self._keeper.unwatch(message.name)
                 return True if connector is None else await connector.stop(message.deadline_s)
             case SetLogLevel():
                 LoggerRegistry().set(message.logger, message.level)
@@ -140,6 +160,9 @@ class Host:
         await asyncio.gather(*(task.stop(deadline_s) for task in tasks.values()),
                              *(connector.stop(deadline_s) for connector in connectors.values()))
         await self._offset_writer.close()
+        await self._keeper.close()
+        if self._tracing is not None:
+            await asyncio.to_thread(self._tracing.close)
 
     # Start.
 
@@ -148,35 +171,85 @@ class Host:
             raise Fatal("this host was initialized before")
         self._init = message
         self._masker.learn(message.properties)
-        providers = await asyncio.to_thread(build_providers, message.properties)
-        self._transformer = ConfigTransformer(providers, self._masker.add)
-        self._worker, _ = await self._transformer.transform_async(message.properties)
+        providers = await asyncio.to_thread(build_providers, message.properties, provider_finder(message.properties))
+        self._keeper = keeper(providers, self._masker.add, message.properties)
+        self._worker = await self._keeper.resolve(message.properties)
         self._masker.learn(self._worker)
-        self._plugins = PluginRegistry(self._worker.get("plugin.path", ""))
+        self._plugins = PluginRegistry(self._worker.get("plugin.path", ""), message.environments, message.skip)
         LoggerRegistry().apply(message.log_levels)
-        mapped = kafka_clients.client_arguments(
-            {**kafka_clients.inherited(self._worker, "offset.storage.producer."), "acks": "all",
-             "client.id": f"{message.worker_id}-offsets-{message.host}"}, "producer")
         limits = WORKER.parse(self._worker)
+        self._tracing = make_tracing(limits, message.worker_id, message.host)
         self._offset_writer = OffsetWriter(
             self._worker.get("offset.storage.topic", ""),
-            ProducerSettings(mapped.arguments, max_rows=_OFFSET_ROWS, stall_s=limits["task.producer.stall.ms"] / 1000))
+            ProducerSettings(self._offset_producer(message), max_rows=_OFFSET_ROWS,
+                             stall_s=limits["task.producer.stall.ms"] / 1000))
+        self._keeper.watch(None, message.properties, self._worker, self._worker_changed)
+        self._keeper.start()
         self._reporter = asyncio.create_task(self._report(), name="stats")
         if self._initialized is not None:
             self._initialized(message)
 
+    def _offset_producer(self, init: Init) -> dict[str, Any]:
+        return kafka_clients.client_arguments(
+            {**kafka_clients.inherited(self._worker, "offset.storage.producer."), "acks": "all",
+             "client.id": f"{init.worker_id}-offsets-{init.host}"}, "producer").arguments
+
     async def _resolve(self, config: Mapping[str, str]) -> dict[str, str]:
+        resolved = await self._keeper.resolve(config)
+        await self._learn(resolved)
+        return resolved
+
+    async def _resolve_in_turn(self, config: Mapping[str, str]) -> dict[str, str]:
+        await self._starts.turn()
+        return await self._resolve(config)
+
+    async def _resolve_in_time(self, task: TaskId, config: Mapping[str, str]) -> dict[str, str]:
+        """The same for a task that starts: it waits for config providers that are away."""
+        for pause in backoff():
+            try:
+                return await self._resolve(config)
+            except Retriable as error:
+                log.warning("%s: %s, trying again in %.1f s", task, error, pause)
+                await asyncio.sleep(pause)
+        raise AssertionError("back-off never ends")
+
+    async def _learn(self, resolved: Mapping[str, str]) -> None:
+        """Mask the secrets of a configuration from now on."""
         plugins = self._known_plugins()
-        resolved, _ = await self._transformer.transform_async(config)
         try:
-            cls = plugins.connector(resolved.get("connector.class", ""))
+            cls = plugins.configured_class(resolved)
             definition = (await asyncio.to_thread(cls.definition, resolved) if issubclass(cls, JobConnector)
                           else cls.config_def)
             keys = list(definition.keys.values())
         except ConfigInvalid:
             keys = []
         self._masker.learn(resolved, keys)
-        return resolved
+
+    # New values of config providers.
+
+    async def _task_changed(self, runner: TaskRunner, resolved: dict[str, str], names: frozenset[str]) -> None:
+        set_context(runner.id.connector, f"task-{runner.id.task}")
+        await self._learn(resolved)
+        await runner.secrets_changed(resolved, names)
+
+    async def _worker_changed(self, resolved: dict[str, str], names: frozenset[str]) -> None:
+        """The worker's own properties: what its tasks' Kafka clients log in with changes; the worker sees to the rest."""
+        if self._init is None:
+            return
+        self._masker.learn(resolved)
+        self._worker.update({name: resolved[name] for name in names})
+        log.info("new values of the worker's properties %s: its tasks' Kafka clients use them from their next connection on",
+                 ", ".join(sorted(names)))
+        self._offset_writer.renew(await asyncio.to_thread(self._offset_producer, self._init))
+        for runner in list(self._tasks.values()):
+            await runner.secrets_changed({}, frozenset())
+
+    def _follow(self, runner: TaskRunner | None, task: TaskId, config: Mapping[str, str],
+                resolved: Mapping[str, str]) -> Callable[[], Awaitable[bool]] | None:
+        """Hand new values to a task; what asks for them at once, or None where there is nothing to follow."""
+        if runner is None or not self._keeper.watch(task, config, resolved, partial(self._task_changed, runner)):
+            return None
+        return partial(self._keeper.refresh, task)
 
     def _known_plugins(self) -> PluginRegistry:
         if self._plugins is None:
@@ -192,20 +265,27 @@ class Host:
             await old.stop(int(self._worker.get("task.shutdown.graceful.timeout.ms", "5000")) / 1000)
         runner = TaskRunner(message, lambda: self._plan(message), self._channel.event, self._masker.scrub)
         with contextlib.suppress(ConfigInvalid):  # an unknown class fails the task
-            if self._known_plugins().connector_plugin(message.connector_config.get("connector.class", "")).kind == "sink":
+            if self._known_plugins().configured(message.connector_config).kind == "sink":
                 runner.stats.job = JobProgress()
         self._tasks[message.id] = runner
         runner.start()
 
     async def _plan(self, message: StartTask) -> Plan | JobPlan:
         set_context(message.id.connector, f"task-{message.id.task}")
-        config = await self._resolve({**message.connector_config, **message.config})
-        plugin = self._known_plugins().connector_plugin(config.get("connector.class", ""))
+        await self._starts.turn()
+        if message.problem:
+            raise ConfigInvalid(message.problem)
+        raw = {**message.connector_config, **message.config}
+        config = await self._resolve_in_time(message.id, raw)
+        refresh = self._follow(self._tasks.get(message.id), message.id, raw, config)
+        plugin = self._known_plugins().configured(config)
         if plugin.kind == "sink":
             return await make_job_plan(message.id, plugin.cls, config, self._worker,
                                        lambda topic: self._channel.event(ActiveTopic(message.id, topic)))
-        return make_plan(message.id, config, self._worker, self._known_plugins(), self._channel.request, self._offset_writer,
-                         lambda topic: self._channel.event(ActiveTopic(message.id, topic)))
+        plan = make_plan(message.id, config, self._worker, self._known_plugins(), self._channel.request, self._offset_writer,
+                         lambda topic: self._channel.event(ActiveTopic(message.id, topic)), self._starts.turn)
+        plan.refresh_secrets, plan.scrub, plan.tracing = refresh, self._masker.scrub, self._tracing
+        return plan
 
     async def _stop_task(self, message: StopTask) -> bool:
         runner = self._tasks.get(message.id)
@@ -216,6 +296,7 @@ class Host:
         finally:
             if self._tasks.get(message.id) is runner:
                 del self._tasks[message.id]
+                self._keeper.unwatch(message.id)
 
     def _instruct(self, message: Instruct) -> None:
         runner = self._runner(message.id)
@@ -237,29 +318,29 @@ class Host:
         if old is not None:
             await old.stop(int(self._worker.get("task.shutdown.graceful.timeout.ms", "5000")) / 1000)
         offsets = SavedOffsets(message.name, self._channel.request, None, {})
-        connector = ConnectorRunner(message, self._resolve, plugins, offsets, self._worker, self._channel.event,
-                                    self._masker.scrub)
+        connector = ConnectorRunner(message, self._resolve_in_turn, plugins, offsets, self._worker, self._channel.event,
+                                    self._masker.scrub, follow=partial(self._keeper.watch, message.name))
         self._connectors[message.name] = connector
         connector.start()
 
     # Questions to plugins.
 
-    async def _ask_plugin(self, message: Validate | ListPlugins | PluginConfig | AlterOffsets | JobOffsets | CheckSnapshot
+    async def _ask_plugin(self, message: Validate | DescribePlugins | PluginConfig | AlterOffsets | JobOffsets | CheckSnapshot
                           | ConnectorView) -> bytes | bool:
         from worker import validation
 
         plugins = self._known_plugins()
-        if isinstance(message, ListPlugins):
-            return orjson.dumps(plugins.describe(connectors_only=message.connectors_only))
+        if isinstance(message, DescribePlugins):
+            return msgspec.json.encode(Description(plugins.infos(), plugins.failures))
         if isinstance(message, PluginConfig):
-            return orjson.dumps(validation.plugin_config(plugins, message.plugin, message.version))
+            return orjson.dumps(validation.plugin_config(plugins.seeing(message.others), message.plugin, message.version))
         current = asyncio.current_task()
         if isinstance(message, Validate):
             if current is not None:
                 current.set_name(f"{message.config.get('name', '')}|validate")
             resolved = await self._resolve(message.config)
-            return orjson.dumps(await validation.validate(plugins, message.config, message.plugin, self._worker,
-                                                          resolved=resolved))
+            return orjson.dumps(await validation.validate(plugins.seeing(message.others), message.config, message.plugin,
+                                                          self._worker, resolved=resolved))
         if isinstance(message, CheckSnapshot | ConnectorView):
             if current is not None:
                 what = message.what if isinstance(message, ConnectorView) else "snapshot"
@@ -268,7 +349,7 @@ class Host:
         if current is not None:
             current.set_name(f"{message.config.get('name', '')}|alter-offsets")
         config = await self._resolve(message.config)
-        cls = plugins.connector(config.get("connector.class", ""))
+        cls = plugins.configured_class(config)
         if issubclass(cls, JobConnector):
             config = cls.completed(config, worker_kafka(self._worker))
             definition = await asyncio.to_thread(cls.definition, config)
@@ -282,7 +363,7 @@ class Host:
 
     async def _ask_source(self, message: CheckSnapshot | ConnectorView) -> bytes:
         config = await self._resolve(message.config)
-        cls = self._known_plugins().connector(config.get("connector.class", ""))
+        cls = self._known_plugins().configured_class(config)
         if not issubclass(cls, SourceConnector):
             raise ConfigInvalid(f"{cls.__name__} is no source connector: it has no snapshots, and GET "
                                 "/connectors/NAME/progress says how far it is")
@@ -304,10 +385,19 @@ class Host:
 
     async def _report(self) -> None:
         while True:
-            await asyncio.sleep(_STATS_S)
+            await asyncio.sleep(_STATS_S * max(1.0, len(self._tasks) / _STATS_TASKS))
             runners = list(self._tasks.values())
-            self._channel.event(Stats([runner.report() for runner in runners], time.process_time(), _rss(), self._loop_lag(),
-                                      len(self._connectors)))
+            reports = []
+            for runner in runners:
+                reports.append(runner.report())
+                if len(reports) % _STATS_SLICE == 0:
+                    await asyncio.sleep(0)
+            clients, process = self._numbers()
+            # One that has stopped meanwhile, and was said to have, must not appear once more.
+            reports = [report for runner, report in zip(runners, reports, strict=True) if self._tasks.get(runner.id) is runner]
+            self._channel.event(Stats(reports, time.process_time(), _rss(), self._loop_lag(),
+                                      len(self._connectors), clients, process, sum(self._keeper.failures.values()),
+                                      sum(self._keeper.stale.values())))
             for runner in runners:
                 runner.reported()
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import logging
 import os
 import socket
@@ -16,8 +15,10 @@ from connectors.errors import ConfigInvalid
 from worker import logs
 from worker.host import watch
 from worker.host.host import Host
+from worker.metrics.process import GcWatch, settle_heap
+from worker.metrics.traffic import MeteredLoop, traffic
 from worker.pipe import Peer
-from worker.protocol import ToHost
+from worker.protocol import ClientStats, ProcessStats, ToHost
 from worker.secrets.masking import SecretFilter
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ log = logging.getLogger(__name__)
 
 _DEFAULT_STUCK_S: Final = 10.0
 _READ_LIMIT: Final = 1 << 24
-_GC_THRESHOLDS: Final = (50_000, 20, 100)
 #: Seconds that tasks get to stop when a host that is part of its control process loses its pipe.
 _CLOSE_S: Final = 5.0
 
@@ -50,15 +50,19 @@ async def serve(sock: socket.socket, *, own_process: bool = False) -> None:
     def initialized(init: Init) -> None:
         if own_process:
             _own_logging(init, host)
-            # What is loaded now stays: the collector need not look at it again and again. Records in flight are freed by
-            # their reference counts; with Python's own thresholds the collector would run after every 700 of them.
-            gc.collect()
-            gc.freeze()
-            gc.set_threshold(*_GC_THRESHOLDS)
+            settle_heap()
         loop_watch.set_stuck(int(init.properties.get("task.host.stuck.ms", _DEFAULT_STUCK_S * 1000)) / 1000)
 
-    peer = Peer(reader, writer, lambda message: host.handle(message), ToHost)  # noqa: PLW0108 - host comes after it
-    host = Host(peer, loop_watch.take_lag, initialized)
+    def numbers() -> tuple[list[ClientStats], ProcessStats]:
+        # A host within its control process has no numbers of its own: the control process counts them.
+        return (traffic(), garbage.stats()) if own_process else ([], ProcessStats())
+
+    # The host comes after it.
+    peer = Peer(reader, writer, lambda message: host.handle(message), ToHost, lambda text: host.masker.scrub(text))  # noqa: PLW0108
+    garbage = GcWatch()
+    host = Host(peer, loop_watch.take_lag, initialized, numbers)
+    if own_process:
+        garbage.start()
     loop_watch.start()
     peer.start()
     try:
@@ -92,7 +96,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     watch.die_with_parent()
     logs.configure()
-    uvloop.run(serve(socket.socket(fileno=options.fd), own_process=True))
+    uvloop.run(serve(socket.socket(fileno=options.fd), own_process=True), loop_factory=MeteredLoop)
 
 
 if __name__ == "__main__":

@@ -6,13 +6,23 @@ from __future__ import annotations
 
 from typing import Final
 
-from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, at_least, one_of
+from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, at_least, between, invalid, one_of, unless_null
+from connectors.topic_names import topic_name, topic_name_or_empty
 
 _TASKS: Final = "Task hosts"
 _ERRORS: Final = "Error Handling"
 _RESTART: Final = "Automatic restart"
 _EOS: Final = "Exactly Once Support"
 _OFFSETS: Final = "Offsets Topic"
+_METRICS: Final = "Logs and metrics"
+
+
+def _web_address(name: str, value: object) -> str | None:
+    text = str(value)
+    if not text or text.startswith(("http://", "https://")):
+        return None
+    return invalid(name, text, "It must be empty, or an address that begins with http:// or https://")
+
 
 #: Options of the worker.
 WORKER_KEYS: Final = (
@@ -28,6 +38,21 @@ WORKER_KEYS: Final = (
               importance=Importance.LOW, group=_TASKS,
               doc="A producer that got no acknowledgement for this long though records wait is given up; a new one sends them "
                   "again. Records may then be in Kafka twice, never not at all (exactly once: never twice either)."),
+    ConfigKey(name="otel.traces.endpoint", type=ConfigType.STRING, default="", importance=Importance.LOW, group=_METRICS,
+              validator=_web_address, example="http://127.0.0.1:4318/v1/traces",
+              doc="Where OpenTelemetry traces of batches go: an OTLP receiver over HTTP, with its path. Empty: nothing is "
+                  "traced. Needs the packages of the extra tracing; headers and certificates come from the standard "
+                  "environment variables OTEL_EXPORTER_OTLP_*."),
+    ConfigKey(name="otel.traces.sample.ratio", type=ConfigType.DOUBLE, default=0.01, validator=between(0, 1),
+              importance=Importance.LOW, group=_METRICS, doc="Share of the batches that are traced."),
+    ConfigKey(name="otel.traces.headers", type=ConfigType.BOOLEAN, default=True, importance=Importance.LOW, group=_METRICS,
+              doc="Whether records of traced batches get the header traceparent, so that consumers' spans can follow theirs."),
+    ConfigKey(name="otel.service.name", type=ConfigType.STRING, default="millrace", importance=Importance.LOW, group=_METRICS,
+              doc="The service's name in traces."),
+    ConfigKey(name="metrics.tables.max", type=ConfigType.INT, default=100, validator=at_least(1), importance=Importance.LOW,
+              group=_METRICS,
+              doc="Tables (or topics) of a task that have series of their own, of each metric that is told per table. Further "
+                  "ones share one series, other; millrace_task_series_folded_total counts what goes there."),
 )
 
 #: Options that every source connector has, beside ``name``, ``connector.class``, ``tasks.max``, converters and transforms.
@@ -35,8 +60,8 @@ CONNECTOR_KEYS: Final = (
     ConfigKey(name="errors.retry.timeout", type=ConfigType.LONG, default=None, unit="ms", group=_ERRORS,
               doc="How long an operation that failed with a passing fault is tried again. Not set or -1: for ever, and the "
                   "task stays RUNNING. When it has passed the task fails: an outage is never counted as a bad record."),
-    ConfigKey(name="errors.retry.delay.max.ms", type=ConfigType.LONG, default=60_000, unit="ms", validator=at_least(1),
-              group=_ERRORS,
+    ConfigKey(name="errors.retry.delay.max.ms", type=ConfigType.LONG, default=60_000, unit="ms",
+              validator=unless_null(at_least(1)), group=_ERRORS,
               doc="Longest pause between two tries; pauses grow exponentially up to it, with jitter."),
     ConfigKey(name="errors.tolerance", type=ConfigType.STRING, default="none", validator=one_of("none", "all"), group=_ERRORS,
               doc="none: the first bad record fails the task. all: bad records are skipped, logged and written to the dead "
@@ -46,6 +71,7 @@ CONNECTOR_KEYS: Final = (
     ConfigKey(name="errors.log.include.messages", type=ConfigType.BOOLEAN, default=False, group=_ERRORS,
               doc="Whether the log shows the record itself. Records may hold personal data or secrets."),
     ConfigKey(name="errors.deadletterqueue.topic.name", type=ConfigType.STRING, default="", group=_ERRORS,
+              validator=topic_name_or_empty,
               doc="Topic for bad records; empty for none. Needs errors.tolerance=all. Offsets never pass a bad record whose "
                   "dead letter is not written.", example="my-connector-dead-letters"),
     ConfigKey(name="errors.deadletterqueue.topic.replication.factor", type=ConfigType.SHORT, default=3, group=_ERRORS,
@@ -78,7 +104,7 @@ CONNECTOR_KEYS: Final = (
     ConfigKey(name="transaction.boundary.interval.ms", type=ConfigType.LONG, default=None, unit="ms", group=_EOS,
               doc="With transaction.boundary=interval, how long a transaction lasts; the worker's offset.flush.interval.ms if "
                   "not set. Consumers with read_committed see records only when it ends."),
-    ConfigKey(name="offsets.storage.topic", type=ConfigType.STRING, default=None, group=_OFFSETS,
+    ConfigKey(name="offsets.storage.topic", type=ConfigType.STRING, default=None, group=_OFFSETS, validator=topic_name,
               doc="A topic of its own for this connector's offsets; they are written to the worker's topic too."),
 )
 

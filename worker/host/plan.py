@@ -13,8 +13,8 @@ from worker import kafka_clients
 from worker.host.options import CONNECTOR, WORKER
 from worker.host.routes import ProducerSettings
 from worker.host.saved import OffsetWriter, SavedOffsets
+from worker.host.task_metrics import Metrics
 from worker.logs import connector_logger
-from worker.protocol import CustomMetric, TaskId
 from worker.transforms.pipeline import Pipeline, build_pipeline
 
 if TYPE_CHECKING:
@@ -23,40 +23,17 @@ if TYPE_CHECKING:
     from connectors.api import OffsetReader, SourceTask, TaskMetrics
     from connectors.options import Config
     from worker.converters.base import Converter, HeaderConverter
-    from worker.plugins import PluginRegistry
+    from worker.host.tracing import Tracing
+    from worker.plugins.registry import PluginRegistry
+    from worker.protocol import TaskId
 
 #: Kafka's default for ``transaction.max.timeout.ms``: a longer timeout would be refused.
 _LONGEST_TRANSACTION_MS: Final = 900_000
+#: What the runtime's own Kafka clients of a connector are set up with.
+_CLIENTS: Final = ("producer.override.", "admin.override.")
 _DEFAULT_HEADER_CONVERTER: Final = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
 
 log = logging.getLogger(__name__)
-
-
-class Metrics:
-    """The ``TaskMetrics`` of a task: only what its connector declares."""
-
-    def __init__(self, declared: Mapping[str, tuple[str, str]]) -> None:
-        self._declared = declared
-        self._values: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
-
-    def set(self, name: str, value: float, labels: Mapping[str, str] | None = None) -> None:
-        """Set a gauge."""
-        self._values[self._key(name, labels)] = value
-
-    def add(self, name: str, value: float = 1, labels: Mapping[str, str] | None = None) -> None:
-        """Add to a counter."""
-        key = self._key(name, labels)
-        self._values[key] = self._values.get(key, 0.0) + value
-
-    def _key(self, name: str, labels: Mapping[str, str] | None) -> tuple[str, tuple[tuple[str, str], ...]]:
-        if name not in self._declared:
-            raise ValueError(f"metric {name!r} is not declared in the connector's metrics: {sorted(self._declared)}")
-        return name, tuple(sorted(labels.items())) if labels else ()
-
-    def report(self) -> list[CustomMetric]:
-        """All series as they are now."""
-        return [CustomMetric(name, self._declared[name][0], value, dict(labels))
-                for (name, labels), value in self._values.items()]
 
 
 @dataclass(slots=True)
@@ -70,6 +47,21 @@ class Context:
     metrics: TaskMetrics
     log: logging.LoggerAdapter[logging.Logger]
     transaction_boundary: str
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """What became of new values.
+
+    Attributes:
+        taken: password options of the connector that have their new values now.
+        clients: whether the Kafka clients' credentials are others now.
+        left: what only a restart of the task takes over.
+    """
+
+    taken: tuple[str, ...]
+    clients: bool
+    left: tuple[str, ...]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -87,6 +79,13 @@ class Plan:
         boundary: ``""`` unless exactly once is on; then ``poll``, ``interval`` or ``connector``.
         stop_s: seconds that the source may take to release resources.
         topic_used: called with each topic when the task first writes to it.
+        turn: awaited before what holds up the event loop while a task starts; see ``Turnstile``.
+        renew: takes new values that config providers gave, with the configuration resolved anew and the names of what has
+            changed (both may be empty where only the worker's own properties have). Reads TLS stores: blocks for a moment.
+        refresh_secrets: asks the config providers for new values now, and says whether there were any; None where the task has
+            nothing of theirs.
+        scrub: takes secrets out of a text.
+        tracing: traces batches; None: nothing does.
     """
 
     id: TaskId
@@ -113,7 +112,12 @@ class Plan:
     transaction_interval_s: float
     stop_s: float
     topic_used: Callable[[str], None]
+    turn: Callable[[], Awaitable[None]]
     warnings: list[str]
+    renew: Callable[[Mapping[str, str], frozenset[str]], Renewal]
+    refresh_secrets: Callable[[], Awaitable[bool]] | None = None
+    scrub: Callable[[str], str] = str
+    tracing: Tracing | None = None
     active_topics: set[str] = field(default_factory=set)
 
     async def ensure_dead_letter_topic(self) -> None:
@@ -152,8 +156,7 @@ def producer_settings(worker: Mapping[str, str], connector: Mapping[str, str], c
     Raises:
         ConfigInvalid: a property has a wrong value, or may not be overridden.
     """
-    policy = worker.get("connector.client.config.override.policy", "All")
-    own = kafka_clients.overrides(connector, "producer.override.", policy)
+    own = kafka_clients.overrides(connector, "producer.override.", worker)
     properties = kafka_clients.inherited(worker, "producer.") | own
     if transactional_id is not None:
         properties["transactional.id"] = transactional_id
@@ -190,8 +193,7 @@ def converter_config(connector: Mapping[str, str], worker: Mapping[str, str], wh
 
 def _shared_overrides(merged: Mapping[str, str], worker: Mapping[str, str]) -> dict[str, str]:
     """What the connector overrides for its producer and its other clients need as well: addresses, security."""
-    policy = worker.get("connector.client.config.override.policy", "All")
-    overrides = kafka_clients.overrides(merged, "producer.override.", policy)
+    overrides = kafka_clients.overrides(merged, "producer.override.", worker)
     return {name: value for name, value in overrides.items() if "admin" in kafka_clients.kinds(name)}
 
 
@@ -201,8 +203,7 @@ def admin_client(merged: Mapping[str, str], worker: Mapping[str, str]) -> kafka_
     Raises:
         ConfigInvalid: a property is wrong, or may not be overridden.
     """
-    policy = worker.get("connector.client.config.override.policy", "All")
-    overrides = kafka_clients.overrides(merged, "admin.override.", policy)
+    overrides = kafka_clients.overrides(merged, "admin.override.", worker)
     return kafka_clients.client_arguments(
         kafka_clients.inherited(worker, "admin.") | _shared_overrides(merged, worker) | overrides, "admin")
 
@@ -226,7 +227,7 @@ def own_offsets_topic(merged: Mapping[str, str], options: Config, worker: Mappin
 
 def make_plan(task: TaskId, merged: Mapping[str, str], worker: Mapping[str, str], plugins: PluginRegistry,
               request: Callable[[Any, float], Awaitable[Any]], offset_writer: OffsetWriter,
-              topic_used: Callable[[str], None]) -> Plan:
+              topic_used: Callable[[str], None], turn: Callable[[], Awaitable[None]]) -> Plan:
     """Everything for one run of a task.
 
     Args:
@@ -237,11 +238,12 @@ def make_plan(task: TaskId, merged: Mapping[str, str], worker: Mapping[str, str]
         request: asks the control process.
         offset_writer: of the host.
         topic_used: see ``Plan``.
+        turn: see ``Plan``.
 
     Raises:
         ConfigInvalid: a property is wrong; the message names it.
     """
-    cls = plugins.connector(merged.get("connector.class", ""))
+    cls = plugins.configured_class(merged)
     if not issubclass(cls, SourceConnector):
         raise ConfigInvalid(f"{cls.__name__} is no source connector")
     options = CONNECTOR.parse(merged)
@@ -251,33 +253,55 @@ def make_plan(task: TaskId, merged: Mapping[str, str], worker: Mapping[str, str]
     interval_ms = int(worker.get("offset.flush.interval.ms", "60000"))
     transaction_ms = options["transaction.boundary.interval.ms"] or interval_ms
     timeout_ms = {"interval": max(60_000, 2 * transaction_ms), "connector": _LONGEST_TRANSACTION_MS}.get(boundary, 60_000)
-    settings, warnings = producer_settings(
-        worker, merged, f"connector-producer-{task}",
-        transactional_id=f"{worker.get('group.id', '')}-{task}" if boundary else None,
-        transaction_timeout_ms=min(timeout_ms, _LONGEST_TRANSACTION_MS))
+
+    def producer_of(properties: Mapping[str, str]) -> tuple[ProducerSettings, list[str]]:
+        return producer_settings(
+            worker, properties, f"connector-producer-{task}",
+            transactional_id=f"{worker.get('group.id', '')}-{task}" if boundary else None,
+            transaction_timeout_ms=min(timeout_ms, _LONGEST_TRANSACTION_MS))
+
+    settings, warnings = producer_of(merged)
     admin = admin_client(merged, worker)
     own_topic = own_offsets_topic(merged, options, worker, boundary)
     key_name, key_config = converter_config(merged, worker, "key.converter")
     value_name, value_config = converter_config(merged, worker, "value.converter")
     header_name, header_config = converter_config(merged, worker, "header.converter")
     offsets = SavedOffsets(task.connector, request, own_topic, admin.arguments)
-    metrics = Metrics(cls.metrics)
     adapter = connector_logger(f"{cls.__module__}.{cls.__qualname__}", task.connector, f"task-{task.task}")
+    metrics = Metrics(cls.metrics, WORKER.parse(worker)["metrics.tables.max"], adapter)
     context = Context(task.connector, task.task, config, offsets, metrics, adapter, boundary)
     dead_letters = CreationGroup("default", (re.compile(".*", re.DOTALL),), (), 1,
                                  options["errors.deadletterqueue.topic.replication.factor"], {})
+    current = dict(merged)
+
+    def renew(newer: Mapping[str, str], names: frozenset[str]) -> Renewal:
+        current.update({name: newer[name] for name in names})
+        new_producer, new_admin = producer_of(current)[0].arguments, admin_client(current, worker).arguments
+        clients = any(old.get(name) != new.get(name) for old, new in ((settings.arguments, new_producer),
+                                                                      (admin.arguments, new_admin))
+                      for name in ("sasl_plain_username", "sasl_plain_password")) or not names
+        for old, new in ((settings.arguments, new_producer), (admin.arguments, new_admin)):
+            old.update({name: new[name] for name in kafka_clients.CREDENTIALS if name in new})
+        known = {alias: key for key in cls.config_def.keys.values() for alias in (key.name, *key.aliases)}
+        own = [known[name].name for name in sorted(names) if name in known and known[name].secret]
+        if own:
+            config.renew(cls.config_def.parse(current), own)
+        return Renewal(tuple(own), clients, tuple(
+            name for name in sorted(names)
+            if not (name in known and known[name].secret) and not name.startswith(_CLIENTS)))
+
     return Plan(
         id=task, version=cls.version, worker=worker, options=options, log=adapter, producer=settings, admin=admin.arguments,
         own_offsets_topic=own_topic, offsets_topic=worker.get("offset.storage.topic", ""), offsets=offsets,
         offset_writer=offset_writer, pipeline=build_pipeline(merged),
-        key_converter=plugins.converter(key_name)(key_config, is_key=True),
-        value_converter=plugins.converter(value_name)(value_config, is_key=False),
-        header_converter=plugins.header_converter(header_name)(header_config),
+        key_converter=plugins.converter(key_name, key_config.get("plugin.version"))(key_config, is_key=True),
+        value_converter=plugins.converter(value_name, value_config.get("plugin.version"))(value_config, is_key=False),
+        header_converter=plugins.header_converter(header_name, header_config.get("plugin.version"))(header_config),
         topics=TopicCreator(admin.arguments, creation_groups(merged),
                             enabled=worker.get("topic.creation.enable", "true").strip().lower() == "true"),
         dead_letter_topics=TopicCreator(admin.arguments, (dead_letters,)),
         make_task=lambda: cls.task_class(context), metrics=metrics, boundary=boundary,
         flush_interval_s=interval_ms / 1000, transaction_interval_s=transaction_ms / 1000,
         stop_s=int(worker.get("task.shutdown.graceful.timeout.ms", "5000")) / 1000, topic_used=topic_used,
-        warnings=warnings + admin.warnings)
+        turn=turn, warnings=warnings + admin.warnings, renew=renew)
 

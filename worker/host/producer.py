@@ -16,8 +16,11 @@ from aiokafka import AIOKafkaProducer
 from aiokafka import errors as kafka
 
 from connectors.errors import Fatal, Fenced, MillraceError
+from offsets.fetch import abandon_producer
+from offsets.refusal import refusal
 from worker.host.errors import backoff
-from worker.host.routes import PartitionWriter, ProducerSettings, RecordTooLarge, Route
+from worker.host.routes import PartitionWriter, ProducerSettings, RecordTooLarge, Route, topic_complaint
+from worker.kafka_clients import renew
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
     from worker.host.commits import Unit
 
 _START_DEADLINE_S: Final = 30.0
+#: For so many seconds Kafka may refuse a client that it let in before.
+_REFUSED_S: Final = 60.0
 _REFRESH_S: Final = 5.0
 #: Kafka's error number for a record that the broker's checks refuse; aiokafka has no class for it.
 _INVALID_RECORD: Final = 87
@@ -48,6 +53,15 @@ def classify(error: BaseException) -> str:
                   | kafka.SaslAuthenticationFailed | kafka.UnsupportedCodecError):
         return "fatal"
     return "rebuild"
+
+
+def _mending(error: BaseException) -> str:
+    """Which permission lacks, as a sentence; "" if it is none."""
+    if isinstance(error, kafka.ClusterAuthorizationFailedError):
+        return ". Give its user the permission Write on the topics it writes to, or IdempotentWrite on the cluster"
+    if isinstance(error, kafka.TransactionalIdAuthorizationFailed):
+        return ". Give its user the permissions Describe and Write on its transactional ids (they begin with group.id)"
+    return ""
 
 
 class Producer:
@@ -95,6 +109,7 @@ class Producer:
         self.acked_batches = 0
         self.latency_s = 0.0
         self.rebuilds = 0
+        self._let_in = False
 
     # Life.
 
@@ -119,39 +134,54 @@ class Producer:
             tasks.append(self._supervisor)
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        if self._watch is not None:
-            self._watch.cancel()
-        client, self._client = self._client, None
-        if client is not None:
-            await discard(client, orderly=self.rows == 0)
-        self._idle.set()
-        self.room.set()
+        try:
+            await asyncio.gather(*tasks, return_exceptions=True)
+        finally:  # also if the caller is cancelled: nobody else ends the client
+            if self._watch is not None:
+                self._watch.cancel()
+            client, self._client = self._client, None
+            if client is not None:
+                await abandon_producer(client, 2.0 if self.rows == 0 else 0)
+            self._idle.set()
+            self.room.set()
 
     async def _connect(self) -> AIOKafkaProducer:
         # Batches are made and timed here, not in aiokafka.
-        arguments = {"enable_idempotence": True, **self.settings.arguments, "linger_ms": 0}
+        refused_since: float | None = None
         for delay in backoff():
+            arguments = {"enable_idempotence": True, **self.settings.arguments, "linger_ms": 0}
             client = AIOKafkaProducer(**arguments)
             try:
                 async with asyncio.timeout(_START_DEADLINE_S):
                     await client.start()
             except (kafka.KafkaError, TimeoutError, OSError) as error:
-                await discard(client, orderly=False)
+                await abandon_producer(client, 0)
                 kind = classify(error)
                 if kind == "fenced":
                     raise Fenced(f"{self.name}: another process owns the transactional id: {error!r}") from error
                 if kind == "fatal" or isinstance(error, kafka.InvalidTransactionTimeout):
-                    raise Fatal(f"{self.name}: Kafka refuses the producer: {error!r}") from error
-                self._log.warning("%s: no connection to Kafka at %s (%r), trying again in %.1f s", self.name,
-                                  arguments.get("bootstrap_servers"), error, delay)
+                    raise Fatal(f"{self.name}: Kafka refuses the producer: {error!r}{_mending(error)}") from error
+                refused = await refusal(arguments)
+                now = asyncio.get_running_loop().time()
+                refused_since = None if refused is None else now if refused_since is None else refused_since
+                # Who was let in before may be in the middle of a rotation: the new secret comes a little later.
+                if refused is not None and (not self._let_in or now - (refused_since or now) > _REFUSED_S):
+                    raise Fatal(f"{self.name}: {refused}") from error
+                self._log.warning("%s: no connection to Kafka at %s (%s), trying again in %.1f s", self.name,
+                                  arguments.get("bootstrap_servers"), refused or repr(error), delay)
                 await asyncio.sleep(delay)
             except BaseException:
-                await discard(client, orderly=False)
+                await abandon_producer(client, 0)
                 raise
             else:
+                self._let_in = True
                 return client
         raise AssertionError("back-off never ends")
+
+    def credentials_changed(self) -> None:
+        """Log in with the settings' arguments as they are now from the next connection on; what is connected stays so."""
+        if self._client is not None:
+            renew(self._client.client, self.settings.arguments)
 
     # Writing.
 
@@ -159,12 +189,16 @@ class Producer:
         """Where records of ``topic`` go; asks Kafka for the topic's partitions the first time, and now and then later.
 
         Raises:
-            Fatal: Kafka refuses access to the topic.
+            Fatal: Kafka refuses access to the topic, or can have none of this name.
         """
         route = self._routes.get(topic)
         now = asyncio.get_running_loop().time()
         if route is not None and now < route.refresh_at:
             return route
+        complaint = topic_complaint(topic) if route is None else None
+        if complaint is not None:
+            # Kafka's client would ask for its partitions for ever.
+            raise Fatal(f"{self.name}: {complaint}")
         partitions = await self._partitions(topic, known=route is not None)
         route = self._routes.get(topic)  # another caller may have made it meanwhile
         if route is None:
@@ -187,7 +221,8 @@ class Producer:
             except (kafka.KafkaError, TimeoutError, OSError) as caught:
                 error = caught
             if classify(error) == "fatal":
-                raise Fatal(f"{self.name}: Kafka refuses topic {topic!r}: {error!r}") from error
+                raise Fatal(f"{self.name}: Kafka refuses topic {topic!r}: {error!r}. Give its user the permissions "
+                            "Describe and Write on the topic") from error
             self._log.warning("%s: no metadata of topic %r (%r), trying again in %.1f s", self.name, topic, error, delay)
             await asyncio.sleep(delay)
         raise AssertionError("back-off never ends")
@@ -393,7 +428,7 @@ class Producer:
                     if writer.task is not None:
                         writer.task.cancel()
                 if client is not None:
-                    await discard(client, orderly=False)
+                    await abandon_producer(client, 0)
                 rejected = self._requeue(writers)
                 self._client = await self._connect()
                 self._ready.set()
@@ -462,40 +497,5 @@ class Producer:
             if classify(error) == "fenced":
                 raise Fenced(f"{self.name}: a newer instance of this task owns the transactional id; this one stops") from error
             if classify(error) == "fatal":
-                raise Fatal(f"{self.name}: Kafka refuses to {what} a transaction: {error!r}") from error
+                raise Fatal(f"{self.name}: Kafka refuses to {what} a transaction: {error!r}{_mending(error)}") from error
             raise TransactionLost(f"{self.name}: could not {what} a transaction: {error!r}") from error
-
-
-async def discard(client: AIOKafkaProducer, *, orderly: bool) -> None:
-    """End an aiokafka producer within a few seconds whatever its state; unsent batches are dropped unless ``orderly``.
-
-    ``AIOKafkaProducer.stop`` waits for pending batches for ever while brokers are away (aiokafka issue 1101), and its sender
-    would deliver them later, behind newer ones.
-    """
-    if orderly:
-        with contextlib.suppress(TimeoutError, kafka.KafkaError, OSError):
-            async with asyncio.timeout(2.0):
-                await client.stop()
-                return
-    client._closed = True  # noqa: SLF001 - there is no public way; silences its destructor too
-    sender = client._sender.sender_task  # noqa: SLF001
-    if sender is not None:
-        sender.cancel()
-    with contextlib.suppress(Exception):
-        async with asyncio.timeout(2.0):
-            await client.client.close()
-    if sender is not None:
-        await asyncio.wait({sender}, timeout=2.0)
-        _take_exceptions(client, sender)
-
-
-def _take_exceptions(client: AIOKafkaProducer, sender: asyncio.Future[None]) -> None:
-    """Look at the errors that a dead producer left in futures nobody waits for, or asyncio logs each of them."""
-    left = [sender]
-    if client._txn_manager is not None and client._txn_manager._transaction_waiter is not None:  # noqa: SLF001 - as above
-        left.append(client._txn_manager._transaction_waiter)  # noqa: SLF001
-    for batches in client._message_accumulator._batches.values():  # noqa: SLF001
-        left += [batch._drain_waiter for batch in batches]  # noqa: SLF001
-    for future in left:
-        if future.done() and not future.cancelled():
-            future.exception()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from connectors import topic_names
 from connectors.errors import Skippable
 from worker.converters.partitioner import partitions as partitions_of
 from worker.host.chunk import CODECS, OVERHEAD, Chunk, Headers
@@ -25,6 +26,14 @@ NO_HEADERS: Final[Headers] = []
 
 class RecordTooLarge(Skippable):
     """A record is larger than what the producer or the topic accepts."""
+
+
+def topic_complaint(topic: object) -> str | None:
+    """Why Kafka can't have a topic of this name, and how to mend it; None if it can."""
+    why = topic_names.problem(topic)
+    return None if why is None else (
+        f"invalid topic name {topic!r}: {why}. Mend the connector's option that names the topic, or the transform that gives "
+        "it another name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +171,8 @@ class Route:
         for index, (target, value, key, timestamp, head) in enumerate(zip(
                 self._targets(keys, partitions, len(values)), values, keys or repeat(None), times, heads, strict=False)):
             if target >= count:
-                refused.append((index, Skippable(f"topic {self._topic!r} has no partition {target}, only {count}")))
+                asked = None if partitions is None else partitions[index]
+                refused.append((index, Skippable(f"topic {self._topic!r} has no partition {asked}, only {count}")))
                 continue
             writer = writers[target]
             chunk = writer.chunk
@@ -174,7 +184,7 @@ class Route:
                 continue
             chunk = self._place(writer, timestamp, key, value, head)
             if chunk is None:
-                refused.append((index, self._too_large(key, value)))
+                refused.append((index, self._too_large(key, value, head)))
                 continue
             touched.add(chunk)
             chunk.hold(unit)
@@ -196,7 +206,7 @@ class Route:
         if partitions is None:
             return hashed
         # A negative partition can't exist; it must not count from the end.
-        return [target if chosen is None else chosen if chosen >= 0 else count + abs(chosen)
+        return [target if chosen is None else chosen if chosen >= 0 else count
                 for target, chosen in zip(hashed, partitions, strict=True)]
 
     def _append_to_one(self, unit: Unit, values: Sequence[bytes | None], keys: Iterable[bytes | None],
@@ -218,7 +228,7 @@ class Route:
                 self._move()
             placed = self._place(self.writers[self._sticky], timestamp, key, value, head)
             if placed is None:
-                refused.append((index, self._too_large(key, value)))
+                refused.append((index, self._too_large(key, value, head)))
                 chunk = self.writers[self._sticky].chunk
             else:
                 touched.add(placed)
@@ -252,9 +262,10 @@ class Route:
         chunk.count = 1
         return chunk
 
-    def _too_large(self, key: bytes | None, value: bytes | None) -> RecordTooLarge:
+    def _too_large(self, key: bytes | None, value: bytes | None, head: Headers) -> RecordTooLarge:
+        size = len(key or b"") + len(value or b"") + sum(len(name) + len(data or b"") for name, data in head)
         return RecordTooLarge(
-            f"a record for topic {self._topic!r} is {len(key or b'') + len(value or b'')} bytes when serialized, which is "
+            f"a record for topic {self._topic!r} is {size} bytes when serialized, which is "
             f"larger than max.request.size ({self._producer.settings.max_request_size}): raise "
             "producer.override.max.request.size and the topic's max.message.bytes")
 

@@ -10,6 +10,7 @@ from offsets.store import OffsetStore
 from offsets.topics import internal_topic
 from worker.host.commits import Unit
 from worker.host.producer import Producer
+from worker.kafka_clients import CREDENTIALS
 from worker.protocol import ReadOffsets, RemoteError
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ class SavedOffsets:
         store = OffsetStore(topic, self._client, isolation="read_committed")
         try:
             await store.start()
+            # Another connector's tasks may share the topic: see ``Node.read_offsets``.
+            await store.read_to_end(open_transactions=True)
             return store.raw(self._connector)
         finally:
             await store.stop()
@@ -147,6 +150,12 @@ class OffsetWriter:
             if isinstance(error, Fatal | Fenced):
                 raise Fatal(f"offsets can't be written to topic {self._topic!r}: {error}") from error
             raise
+
+    def renew(self, arguments: Mapping[str, Any]) -> None:
+        """Log in with the credentials among ``arguments`` from the next connection on."""
+        self._settings.arguments.update({name: arguments[name] for name in CREDENTIALS if name in arguments})
+        if self._producer is not None:
+            self._producer.credentials_changed()
 
     async def close(self) -> None:
         """Close the producer; takes at most a few seconds."""

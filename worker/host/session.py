@@ -11,20 +11,21 @@ import time
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.errors import Fatal, MillraceError, Retriable
+from connectors.errors import ConfigInvalid, Fatal, MillraceError, Retriable, Skippable
 from offsets.topics import ensure_internal_topic
 from worker.host.commits import Ledger, Unit, position_key
-from worker.host.convert import Conversion, runs
+from worker.host.convert import Conversion, Refused, runs
 from worker.host.errors import DeadLetter, ErrorHandler, Stage, backoff
 from worker.host.producer import Producer
+from worker.host.routes import topic_complaint
 from worker.host.saved import own_offsets_topic_settings, write_pairs
+from worker.host.tracing import Traces
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
     from connectors.api import Batch, Instruction, Position, SourceRecord, SourceTask
     from worker.host.commits import Committable
-    from worker.host.convert import Refused
     from worker.host.plan import Plan
     from worker.host.routes import Route
     from worker.protocol import TaskStats
@@ -39,6 +40,8 @@ _LONGEST_EMPTY_PAUSE_S: Final = 0.1
 COMMIT_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 #: A run of the source without a fault for this long resets the back-off.
 _STABLE_S: Final = 60.0
+#: For so many seconds a source may refuse a task that it let in before, where config providers may give new secrets.
+_REFUSED_S: Final = 60.0
 
 
 class Session:
@@ -59,7 +62,7 @@ class Session:
         self.task: SourceTask | None = None
         self.resumed = asyncio.Event()
         self.resumed.set()
-        self.errors = ErrorHandler(plan.id, plan.options, stats, plan.log, plan.producer.max_request_size - 1024)
+        self.errors = ErrorHandler(plan.id, plan.options, stats, plan.log, plan.producer.max_request_size - 1024, plan.scrub)
         self._name = str(plan.id)
         self._worker: asyncio.Task[None] | None = None
         self._failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
@@ -71,7 +74,11 @@ class Session:
         self._batch_sizes: dict[str, int] = {}
         self._counted = (0, 0, 0, 0.0)
         self._instructions: Sequence[Instruction] = ()
+        #: Whether the source gave a batch, and since when it refuses the task after that.
+        self._let_in = False
+        self._refused_since: float | None = None
         self._conversion = Conversion(plan.key_converter, plan.value_converter, plan.header_converter, self.persist)
+        self._traces = Traces()
         #: Seconds spent on appending to batches; the other stages are in ``stats``.
         self.append_s = 0.0
 
@@ -93,10 +100,12 @@ class Session:
             while True:
                 await self.recover(await self._attempt(task))
         finally:
-            if committer is not None:
-                committer.cancel()
-                await asyncio.gather(committer, return_exceptions=True)
-            await self.shut()
+            try:
+                if committer is not None:
+                    committer.cancel()
+                    await asyncio.gather(committer, return_exceptions=True)
+            finally:
+                await self.shut()
 
     @property
     def kafka(self) -> Producer:
@@ -124,6 +133,15 @@ class Session:
         except Exception as error:  # noqa: BLE001 - whatever it is fails the task, and nothing else
             self.fail(error)
 
+    def secrets_changed(self, names: Sequence[str]) -> None:
+        """Tell the task, if it works, that these password options have new values; an error fails it."""
+        if self._worker is None or self.task is None:
+            return
+        try:
+            self.task.secrets_changed(names)
+        except Exception as error:  # noqa: BLE001 - whatever it is fails the task, and nothing else
+            self.fail(error)
+
     async def recover(self, error: Exception) -> None:
         """What to do when the task's coroutine ended with ``error``: go on, or raise it."""
         raise error
@@ -134,6 +152,8 @@ class Session:
         The source's code runs in an asyncio task of its own, so that it can be left behind if it ignores its cancellation.
         """
         worker = self._worker = asyncio.create_task(self._work(task), name=self._name)
+        # What failed in the background counts more than what it comes to, which nobody looks at then.
+        worker.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             waits: set[asyncio.Future[Any]] = {worker, self._failed}
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -173,6 +193,9 @@ class Session:
         stats.produce_batches += now[2] - before[2]
         stats.produce_latency_s += now[3] - before[3]
         stats.active = producer.rows
+        stats.active_bytes = producer.bytes
+        stats.active_limit = producer.settings.max_rows
+        stats.active_limit_bytes = producer.settings.max_bytes
         stats.active_max = max(stats.active_max, producer.rows_max)
         producer.rows_max = producer.rows
 
@@ -193,8 +216,10 @@ class Session:
         await self.persist(lambda: ensure_internal_topic(plan.admin, topic))
 
     async def _start_producer(self) -> None:
+        await self.plan.turn()
         self.refresh_stats()
         self._counted = (0, 0, 0, 0.0)
+        self._traces.lost("the batch was begun anew")
         self._routes = {}
         self.producer = Producer(self._name, self.plan.producer, self.fail, self._rejected, self._batch_sizes)
         await self.producer.start()
@@ -219,11 +244,13 @@ class Session:
                     await self.last_commit()
         except MillraceError as error:
             self.plan.log.warning("%s: the last offsets could not be committed: %s", self._name, error)
-        self.refresh_stats()
-        if self.producer is not None:
-            await self.producer.close()
-        with contextlib.suppress(Exception):
-            await self._conversion.close()
+        finally:  # a task that is stopped while it ends by itself is cancelled here
+            self.refresh_stats()
+            if self.producer is not None:
+                await self.producer.close()
+            self._traces.lost("the task ended")
+            with contextlib.suppress(Exception):
+                await self._conversion.close()
 
     async def last_commit(self) -> None:
         """Commit at the end of a run."""
@@ -237,6 +264,7 @@ class Session:
         pauses = backoff(last_s=self.plan.options["errors.retry.delay.max.ms"] / 1000)
         faulty_since: float | None = None
         while True:
+            await self.plan.turn()
             task.instruct(self._instructions)
             generator = task.batches()
             began = time.monotonic()
@@ -245,6 +273,8 @@ class Session:
                 await self._iterate(generator)
             except Retriable as error:
                 fault = error
+            except ConfigInvalid as error:
+                fault = await self._refused(error)
             finally:
                 await self._finish(generator)
             now = time.monotonic()
@@ -261,6 +291,28 @@ class Session:
             self.stats.last_error_ms = int(time.time() * 1000)
             self.plan.log.warning("%s: the source is away (%s), trying again in %.1f s", self._name, fault, pause)
             await asyncio.sleep(pause)
+
+    async def _refused(self, error: ConfigInvalid) -> Exception:
+        """The fault to try again after, if new secrets may mend ``error``.
+
+        A source that refuses a task which it let in before may be in the middle of a rotation: config providers are asked for
+        new values at once, and for a while with each further try.
+
+        Raises:
+            ConfigInvalid: they can't.
+        """
+        if self.plan.refresh_secrets is None:
+            raise error
+        now = time.monotonic()
+        if await self.plan.refresh_secrets():
+            self._refused_since = None
+            return Retriable(f"{error} (there are new secrets meanwhile)")
+        if not self._let_in:
+            raise error
+        self._refused_since = now if self._refused_since is None else self._refused_since
+        if now - self._refused_since > _REFUSED_S:
+            raise error
+        return Retriable(str(error))
 
     async def settle(self) -> None:
         """Wait until all that was given is delivered, so that a new generator begins right behind it."""
@@ -289,12 +341,14 @@ class Session:
                 await self._forever()
             took = perf_counter() - began
             self._check()
+            self._let_in, self._refused_since = True, None
             stats.polls += 1
             stats.poll_s += took
             stats.poll_s_max = max(stats.poll_s_max, took)
             await self.resumed.wait()  # paused while the poll went on: its batch waits here
             if batch.records or batch.bad or batch.offsets or batch.transaction:
                 empty_pause = _EMPTY_PAUSE_S
+                self._traces.begin(self.plan.tracing, self.plan.id, stats, took, len(batch.records))
                 await self.handle(batch)
                 await asyncio.sleep(0)
             else:
@@ -317,6 +371,7 @@ class Session:
         unit = self.unit_of(batch)
         self.ledger.add(unit)
         await self.deliver(batch, unit)
+        self._traces.delivered(unit)
         unit.release()
 
     @staticmethod
@@ -372,6 +427,11 @@ class Session:
                 return
         refused: list[Refused] = []
         for run in runs(records):
+            complaint = topic_complaint(run[0].topic) if run[0].topic not in self._routes else None
+            if complaint is not None:
+                # Before a converter registers schemas for a topic that can't be.
+                refused += [Refused(record, Stage.KAFKA_PRODUCE, Skippable(complaint), "") for record in run]
+                continue
             converted = await self._conversion.convert(run, refused)
             now = perf_counter()
             stats.convert_s += now - began
@@ -379,8 +439,9 @@ class Session:
             if converted is None:
                 continue
             route = await self.route(converted.topic)
+            headers = self._traces.headers(converted.topic, converted.headers, len(converted.values))
             for index, error in route.append(unit, converted.values, converted.keys, converted.partitions, converted.timestamps,
-                                             converted.headers):
+                                             headers):
                 await self._skip(self.errors.bad(Stage.KAFKA_PRODUCE, error, converted.records[index]), unit)
             now = perf_counter()
             self.append_s += now - began
@@ -458,6 +519,7 @@ class Session:
     # Offsets.
 
     def _acknowledged(self, unit: Unit) -> None:
+        self._traces.acknowledged(unit)
         if unit.timestamp is not None:
             self.stats.lag_ms = max(0.0, time.time() * 1000 - unit.timestamp)
 

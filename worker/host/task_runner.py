@@ -28,14 +28,38 @@ log = logging.getLogger(__name__)
 
 #: Seconds after the deadline of a stop in which the runner itself must have ended.
 _MARGIN_S: Final = 1.0
+_CAUSED_BY: Final = "\nCaused by: "
+#: How many errors a trace names at its top.
+_CAUSES: Final = 10
 
 
 def masked_trace(error: BaseException, scrub: Callable[[str], str]) -> str:
-    """The full Python traceback of ``error`` without secrets; the cause's own where it came from another process."""
+    """``error`` and what caused it, a line each, then the full Python traceback, or that of another process; without secrets.
+
+    The lines at the top are as in Java's traces: clients show people the first line alone, or what follows "Caused by:".
+    Redpanda Console takes the first cause for the reason, so a cause without a text has no line there, only in the traceback.
+    """
     trace = error.trace if isinstance(error, MillraceError) else None
-    if trace:
-        return scrub(f"{type(error).__name__}: {error}\n\n{trace.strip()}\n")
-    return scrub("".join(traceback.format_exception(error)))
+    if not trace:
+        trace = "".join(traceback.format_exception(error))
+    first, *causes = _causes(error)
+    top = _CAUSED_BY.join([_named(first), *(_named(each) for each in causes if str(each).strip())])
+    return scrub(f"{top}\n\n{trace.strip()}\n")
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    found = [error]
+    while (cause := found[-1].__cause__) is not None and cause not in found and len(found) < _CAUSES:
+        found.append(cause)
+    return found
+
+
+def _named(error: BaseException) -> str:
+    first, *more = (str(error).strip() or "no details were given").split("\n")
+    # Redpanda Console takes lines that end so for places in a program, and drops them.
+    if first.endswith((")", "exception")):
+        first += "."
+    return "\n".join([f"{type(error).__name__}: {first}", *more])
 
 
 class TaskRunner:
@@ -67,6 +91,9 @@ class TaskRunner:
         self._instructions: list[dict[str, Any]] = orjson.loads(start.instructions)
         self._policy = _policy(start.connector_config)
         self._runner: asyncio.Task[None] | None = None
+        self._running_once: asyncio.Task[None] | None = None
+        self._again = False
+        self._reload = start.connector_config.get("config.action.reload")
 
     def start(self) -> None:
         """Begin; does not block."""
@@ -115,6 +142,39 @@ class TaskRunner:
         if isinstance(self._session, Session):
             self._session.instruct(self._instructions)
 
+    async def secrets_changed(self, config: Mapping[str, str], names: frozenset[str]) -> None:
+        """Take new values of config providers: where possible without a break, else as ``config.action.reload`` says.
+
+        Args:
+            config: the task's configuration, resolved anew.
+            names: of what has changed in it; none where the worker's own properties have changed.
+        """
+        plan, session = self._plan, self._session
+        if plan is None or self._running_once is None:
+            return
+        if isinstance(plan, JobPlan):
+            left: tuple[str, ...] = tuple(sorted(names))
+        else:
+            renewal = await asyncio.to_thread(plan.renew, config, names)
+            left = renewal.left
+            if renewal.clients and isinstance(session, Session) and session.producer is not None:
+                session.producer.credentials_changed()
+            if renewal.taken and isinstance(session, Session):
+                session.secrets_changed(renewal.taken)
+        reload = (self._reload or "").strip().lower()
+        if names and reload == "restart":
+            left = tuple(sorted(names))
+        if not left:
+            log.info("%s: new values of %s are used from the next connection on", self.id,
+                     ", ".join(sorted(names)) or "the worker's secrets")
+        elif reload == "none":
+            log.warning("%s: new values of %s are not taken over before the task's next start (config.action.reload=none)",
+                        self.id, ", ".join(left))
+        else:
+            log.info("%s: the task starts again to take over new values of %s", self.id, ", ".join(left))
+            self._again = True
+            self._running_once.cancel()
+
     def report(self) -> TaskStats:
         """The numbers as they are now; ``_max`` fields begin anew."""
         self._account()
@@ -123,6 +183,7 @@ class TaskRunner:
             self._session.refresh_stats()
         if isinstance(self._plan, Plan):
             stats.custom = self._plan.metrics.report()
+            stats.series_folded = self._plan.metrics.folded
         return stats
 
     def reported(self) -> None:
@@ -135,11 +196,23 @@ class TaskRunner:
     async def _run(self) -> None:
         while True:
             began = time.monotonic()
+            running = self._running_once = asyncio.create_task(self._once(), name=f"{self.id}|run")
             try:
-                await self._once()
+                await running
+            except asyncio.CancelledError:
+                current = asyncio.current_task()
+                if not self._again or current is None or current.cancelling():
+                    raise
+                self._again = False
+                self._count_session()
             except Exception as error:  # noqa: BLE001 - whatever it is fails the task, and nothing else
                 trace = masked_trace(error, self._scrub)
                 self._count_session()
+                current = asyncio.current_task()
+                if current is not None and current.cancelling():
+                    # The cancellation went to what ran: it would start again, and nobody would know of it.
+                    log.warning("%s: the task failed while it was stopped\n%s", self.id, trace)
+                    return
                 delay = None if isinstance(error, Fenced) else self._policy.delay(time.monotonic() - began)
                 self.stats.last_error_ms = int(time.time() * 1000)
                 if self.stats.job is not None:
@@ -153,6 +226,8 @@ class TaskRunner:
                 self.stats.restarts += 1
                 self._enter("RESTARTING", trace)
                 await asyncio.sleep(delay)
+            finally:
+                self._running_once = None
 
     async def _once(self) -> None:
         plan = self._plan = await self._make_plan()

@@ -30,9 +30,12 @@ log = logging.getLogger(__name__)
 _TICK_S: Final = 0.5
 _WARN_S: Final = 2.0
 _BEAT_S: Final = 0.25
+#: A thread that had no turn for this long while its process used less than half a CPU: the process was frozen as a whole.
+_FROZEN_S: Final = 2.0
 _PR_SET_PDEATHSIG: Final = 1
 #: What follows the task's or connector's own name in names of asyncio tasks.
-_SUFFIXES: Final = frozenset({"runner", "offsets", "producer", "connector", "validate", "alter-offsets"})
+_SUFFIXES: Final = frozenset({
+    "runner", "run", "offsets", "producer", "connector", "validate", "alter-offsets", "snapshot", "snapshots", "lag", "tables"})
 
 
 def die_with_parent() -> None:
@@ -182,15 +185,20 @@ class LoopWatch:
 
     def _run(self) -> None:
         warned = told = 0.0
+        looked, used = time.monotonic(), time.process_time()
         while not self._ended.is_set():
             if self._orphaned is None:
                 self._ended.wait(_TICK_S)
             elif self._orphaned(_TICK_S):
                 os._exit(1)
+            before, used_before = looked, used
+            looked, used = time.monotonic(), time.process_time()
+            if frozen(looked - before, used - used_before):
+                self._beat = looked  # SIGSTOP, a suspended machine: no task is to blame, the loop gets its chance
             if not self._telling:
                 continue
             beat = self._beat
-            late = time.monotonic() - beat
+            late = looked - beat
             if late >= self._stuck_s and told != beat:
                 told = warned = beat
                 self._tell(late)
@@ -201,6 +209,14 @@ class LoopWatch:
     def _tell(self, late: float) -> None:
         message = LoopStuck(late, culprit(self._loop), all_stacks())
         self._send(event_frame(message))
+
+
+def frozen(wall_s: float, cpu_s: float) -> bool:
+    """Whether a process did not run at all between two turns of a thread that looks twice a second.
+
+    Code that keeps the interpreter to itself keeps threads waiting too, but uses CPU time.
+    """
+    return wall_s > _FROZEN_S and cpu_s < wall_s / 2
 
 
 def culprit(loop: asyncio.AbstractEventLoop) -> str:

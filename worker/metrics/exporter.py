@@ -1,95 +1,62 @@
 """Prometheus text exposition (version 0.0.4) of a worker's numbers: a pure function of a snapshot.
 
+It comes in pieces of about a millisecond, so that a worker with thousands of tasks goes on with its other work between them.
 Source of the format: prometheus.io/docs/instrumenting/exposition_formats.
 """
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+import msgspec
+
+from connectors import debezium_metrics as debezium
 from worker.metrics import registry
+from worker.metrics.groups import ConnectorNumbers, Entity, HistogramValue, Labels, ProcessNumbers, WorkerStats
+from worker.metrics.groups import task_groups as _task_groups
+from worker.metrics.groups import worker_groups as _worker_groups
 from worker.metrics.registry import ADDED_LABELS, LABEL_NAMES, METRICS, Family, Kind, Metric
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from connectors.api import JobProgress
-    from worker.metrics.windows import Rates, TaskTable
-    from worker.protocol import TaskStats
+    from worker.metrics.windows import TaskTable, TaskWindow
+    from worker.protocol import TaskId
+
+__all__ = ["CONTENT_TYPE", "ConnectorNumbers", "Options", "ProcessNumbers", "WorkerStats", "collect", "number", "pieces",
+           "process_numbers", "render"]
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 #: Upper bounds in seconds of ``TaskStats.commit_buckets``.
 COMMIT_BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-_STATES: Final = ("running", "paused", "failed", "unassigned", "destroyed", "restarting")
+#: Lines of a piece.
+_LINES: Final = 1000
+#: How long pieces are made before others get their turn.
+_SLICE_S: Final = 0.005
+_QUEUE: Final = tuple(f"{debezium.PREFIX}{name}" for name in (
+    "QueueTotalCapacity", "QueueRemainingCapacity", "MaxQueueSizeInBytes", "CurrentQueueSizeInBytes"))
+#: Metrics that every context with a queue has.
+_WITH_QUEUE: Final = frozenset({debezium.CONNECTED, debezium.SNAPSHOT_RUNNING})
 
-Labels = tuple[tuple[str, str], ...]
-#: A histogram's value: (upper bounds, cumulative counts with all observations last, sum).
-HistogramValue = tuple["Sequence[float]", "Sequence[int]", float]
-#: One series of a group: its labels, and a value per metric name; a name that is absent has no value now.
-Entity = tuple[Labels, "Mapping[str, Any]"]
 
+class Options(msgspec.Struct, frozen=True):
+    """What is shown.
 
-@dataclass(slots=True)
-class WorkerStats:
-    """What the control process counts of itself. It is the one owner and changes the fields in place.
-
-    Times are in seconds; ``*_at`` are seconds since the epoch, 0 for never.
+    Attributes:
+        families: which names to give Kafka Connect's metrics.
+        jvm: whether there are stand-ins for metrics of a JVM.
+        most_clients: Kafka clients of a kind with series of their own.
+        custom_help: text of the metrics that connectors declare.
     """
 
-    client_id: str = ""
-    version: str = ""
-    started_at: float = 0.0
-    connector_startup_attempts: int = 0
-    connector_startup_success: int = 0
-    connector_startup_failure: int = 0
-    task_startup_attempts: int = 0
-    task_startup_success: int = 0
-    task_startup_failure: int = 0
-    protocol: str = ""
-    leader_name: str = ""
-    epoch: int = 0
-    rebalances: int = 0
-    rebalancing: bool = False
-    rebalance_s: float = 0.0
-    rebalance_s_max: float = 0.0
-    last_rebalance_at: float = 0.0
-    assigned_connectors: int = 0
-    assigned_tasks: int = 0
-    leader: bool = False
-    ready: bool = False
-    draining: bool = False
-    members: int = 0
-    loop_lag_s: float = 0.0
-    placement_version: int = 0
-    placement_moves: int = 0
-    placement_pending: int = 0
-    #: Internal topic -> (connected, unreadable records so far).
-    topics: dict[str, tuple[bool, int]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectorNumbers:
-    """A connector that this worker runs; ``status`` in any case of letters."""
-
-    name: str
-    status: str
-    connector_class: str
-    version: str
-    type: str = "source"
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessNumbers:
-    """Of the control process: seconds, bytes, seconds since the epoch, count."""
-
-    cpu_s: float
-    rss_bytes: int
-    started_at: float
-    open_fds: int
+    families: tuple[Family, ...] = (Family.A, Family.D)
+    jvm: bool = True
+    most_clients: int = 100
+    custom_help: dict[str, str] = {}
 
 
 def process_numbers(started_at: float) -> ProcessNumbers:
@@ -100,67 +67,139 @@ def process_numbers(started_at: float) -> ProcessNumbers:
     if proc.is_dir():
         rss = int((proc / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         fds = sum(1 for _ in (proc / "fd").iterdir())
-    return ProcessNumbers(used.ru_utime + used.ru_stime, rss, started_at, fds)
+    return ProcessNumbers(used.ru_utime + used.ru_stime, rss, started_at, fds, memory_limit())
+
+
+def memory_limit() -> int:
+    """Bytes that this process's control group allows, else the machine's; 0 where neither can be read."""
+    try:
+        machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (OSError, ValueError):
+        machine = 0
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            text = Path(path).read_text().strip()
+        except OSError:
+            continue
+        if text.isdigit() and 0 < int(text) < (machine or 1 << 62):
+            return int(text)
+    return machine
 
 
 def render(worker: WorkerStats, connectors: Iterable[ConnectorNumbers], table: TaskTable, process: ProcessNumbers, *,
-           families: Sequence[Family] = (Family.A,), now: float, wall: float | None = None,
-           custom_help: Mapping[str, str] | None = None) -> str:
-    """The exposition; blocks for about 1 ms per 12 tasks.
+           options: Options | None = None, now: float, wall: float | None = None) -> str:
+    """The whole exposition at once; see ``pieces``."""
+    return "".join(pieces(worker, connectors, table, process, options=options, now=now, wall=wall))
+
+
+async def collect(parts: Iterator[str]) -> tuple[bytes, float]:
+    """Put pieces together and let the event loop do other work in between.
+
+    Returns:
+        the bytes, and the longest time in seconds without a pause.
+    """
+    encoded: list[bytes] = []
+    longest = 0.0
+    began = time.perf_counter()
+    for part in parts:
+        encoded.append(part.encode())
+        spent = time.perf_counter() - began
+        if spent > _SLICE_S:
+            longest = max(longest, spent)
+            await asyncio.sleep(0)
+            began = time.perf_counter()
+    return b"".join(encoded), max(longest, time.perf_counter() - began)
+
+
+def pieces(worker: WorkerStats, connectors: Iterable[ConnectorNumbers], table: TaskTable, process: ProcessNumbers, *,
+           options: Options | None = None, now: float, wall: float | None = None) -> Iterator[str]:
+    """The exposition in pieces, some of them empty; each takes about a millisecond.
+
+    ``table`` may change in between: every task is shown as it is when its turn comes, and those that come or go later are not.
 
     Args:
         worker: the control process's own counters.
         connectors: connectors whose instance runs here.
         table: tasks and hosts.
         process: ``process_numbers``.
-        families: which names to give Kafka Connect's metrics.
+        options: what is shown.
         now: of the clock that ``table`` is fed with.
         wall: seconds since the epoch; by default now.
-        custom_help: text of the metrics that connectors declare.
     """
-    groups = dict(_worker_groups(worker, table, process, time.time() if wall is None else wall))
+    wall = time.time() if wall is None else wall
+    options = options or Options()
+    tasks = list(table.tasks.items())
+    groups: dict[str, list[Entity]] = {}
+    for made in _task_groups(tasks, now, wall, COMMIT_BOUNDS):
+        if made is None:
+            yield ""
+        else:
+            groups = made
+    groups.update(_worker_groups(worker, table, process, wall, jvm=options.jvm, most_clients=options.most_clients))
     groups[registry.CONNECTOR] = [((("connector", item.name),), {
         "connector-class": item.connector_class, "connector-type": item.type, "connector-version": item.version,
         "status": item.status.lower()}) for item in connectors]
-    groups.update(_task_groups(table, now, time.time() if wall is None else wall))
-    output: dict[str, tuple[str, str, list[str]]] = {}
-    #: Labels as text, of each entity of a group: made once for all metrics of the group.
-    texts: dict[tuple[str, Family], list[str]] = {}
+    #: Name -> what is shown under it; families share names.
+    shown: dict[str, list[tuple[Metric, Family]]] = {}
     for metric in METRICS:
-        entities = groups.get(metric.group, ())
-        for name, family in _names(metric, families):
-            _add(output, metric, name, family, entities, texts.setdefault((metric.group, family), []))
-    _custom(output, table, custom_help or {})
-    return "".join(f"# HELP {name} {_escape_help(text)}\n# TYPE {name} {kind}\n{''.join(lines)}"
-                   for name, (kind, text, lines) in output.items() if lines)
+        for name, family in _names(metric, options.families):
+            shown.setdefault(name, []).append((metric, family))
+    texts: dict[tuple[str, Family], list[str]] = {}
+    for name, members in shown.items():
+        yield from _family(name, members, groups, texts)
+    yield from _custom(tasks, options)
 
 
 def _names(metric: Metric, families: Sequence[Family]) -> Iterator[tuple[str, Family]]:
     """Each name that ``metric`` has in ``families`` once: B and C share most."""
     seen: set[str] = set()
     for family in families:
-        name = metric.exposed(family)
-        if name is not None and name not in seen:
-            seen.add(name)
-            yield name, family
+        for name in metric.exposed(family):
+            if name not in seen:
+                seen.add(name)
+                yield name, family
 
 
-def _add(output: dict[str, tuple[str, str, list[str]]], metric: Metric, name: str, family: Family,
-         entities: Sequence[Entity], texts: list[str]) -> None:
-    if not texts:
-        texts += [_entity_text(metric, family, labels) for labels, _ in entities]
-    kind = "gauge" if metric.kind is Kind.TEXT else str(metric.kind)
-    _, _, lines = output.setdefault(name, (kind, metric.help, []))
-    for text, (_, values) in zip(texts, entities, strict=True):
-        value = values.get(metric.name)
-        if value is None:
-            continue
-        if metric.kind is Kind.TEXT:
-            lines.append(f"{name}{{{text}{',' if text else ''}{metric.name.replace('-', '_')}=\"{_escape(value)}\"}} 1\n")
-        elif metric.kind is Kind.HISTOGRAM:
-            lines += _histogram(name, text, value)
-        else:
-            lines.append(f"{name}{{{text}}} {number(value)}\n" if text else f"{name} {number(value)}\n")
+def _family(name: str, members: Sequence[tuple[Metric, Family]], groups: Mapping[str, list[Entity]],
+            texts: dict[tuple[str, Family], list[str]]) -> Iterator[str]:
+    lines: list[str] = []
+    first = members[0][0]
+    # A counter without its ending is what an exporter makes of a value that is no counter to it.
+    bare = first.name.endswith("-total") and not name.endswith("_total")
+    kind = Kind.GAUGE if first.kind is Kind.TEXT or bare else first.kind
+    header = f"# HELP {name} {_escape_help(first.help)}\n# TYPE {name} {kind}\n"
+    for metric, family in members:
+        entities = groups.get(metric.group, ())
+        labels = texts.get((metric.group, family))
+        if labels is None:
+            labels = texts[metric.group, family] = []
+            for entity, _ in entities:
+                labels.append(_entity_text(metric, family, entity))
+                if len(labels) % _LINES == 0:
+                    yield ""
+        step = _LINES if metric.kind is not Kind.HISTOGRAM else _LINES // 16
+        for start in range(0, len(entities), step):
+            _add(lines, metric, name, labels[start:start + step], entities[start:start + step])
+            if lines:
+                yield header + "".join(lines)
+                header = ""
+                lines.clear()
+
+
+def _add(lines: list[str], metric: Metric, name: str, texts: Sequence[str], entities: Sequence[Entity]) -> None:
+    key = metric.name
+    if metric.kind is Kind.TEXT:
+        attribute = key.replace("-", "_")
+        lines += [f"{name}{{{text}{',' if text else ''}{attribute}=\"{_escape(str(value))}\"}} 1\n"
+                  for text, (_, values) in zip(texts, entities, strict=True) if (value := values.get(key)) is not None]
+    elif metric.kind is Kind.HISTOGRAM:
+        for text, (_, values) in zip(texts, entities, strict=True):
+            if (value := values.get(key)) is not None:
+                lines += _histogram(name, text, value)
+    else:
+        # The shortest way, for most lines are made here: these are our own ints and finite floats, which repr shows right.
+        lines += [f"{name}{{{text}}} {value!r}\n" if text else f"{name} {value!r}\n"
+                  for text, (_, values) in zip(texts, entities, strict=True) if (value := values.get(key)) is not None]
 
 
 def _entity_text(metric: Metric, family: Family, labels: Labels) -> str:
@@ -179,20 +218,42 @@ def _histogram(name: str, labels: str, value: HistogramValue) -> Iterator[str]:
     yield f"{name}_count{braces} {cumulative[-1]}\n"
 
 
-def _custom(output: dict[str, tuple[str, str, list[str]]], table: TaskTable, texts: Mapping[str, str]) -> None:
+def _custom(tasks: Sequence[tuple[TaskId, TaskWindow]], options: Options) -> Iterator[str]:
     """Metrics that connectors report of their own, with the labels ``connector`` and ``task`` before theirs."""
     declared = {metric.name for metric in registry.OWN}
-    for task, window in table.tasks.items():
+    wanted = Family.D in options.families
+    output: dict[str, tuple[str, list[str]]] = {}
+    names: dict[str, str | None] = {}
+    for index, (task, window) in enumerate(tasks):
+        if index % _LINES == _LINES - 1:
+            yield ""
+        own = _labels((("connector", task.connector), ("task", str(task.task))))
+        queues: set[str] = set()
         for item in window.latest.custom:
-            name = _metric_name(item.name)
-            if name in declared:
-                continue  # a job's part uses a name that the worker's own metrics have
-            kind, _, lines = output.setdefault(
-                name, ("counter" if item.kind == "counter" else "gauge", texts.get(item.name, ""), []))
-            own = [(label, text) for label, text in item.labels.items() if label not in {"connector", "task"}]
-            if kind != "histogram":
-                lines.append(f"{name}{{{_labels((('connector', task.connector), ('task', str(task.task)), *own))}}} "
-                             f"{number(item.value)}\n")
+            if item.name not in names:
+                name = _metric_name(item.name)
+                # a job's part may use a name that the worker's own metrics have
+                hidden = name in declared or (not wanted and name.startswith(debezium.PREFIX))
+                names[item.name] = None if hidden else name
+            shown = names[item.name]
+            if shown is None:
+                continue
+            _, lines = output.setdefault(shown, ("counter" if item.kind == "counter" else "gauge", []))
+            text = _labels((label, text) for label, text in item.labels.items() if label not in {"connector", "task"})
+            lines.append(f"{shown}{{{own}{',' if text else ''}{text}}} {number(item.value)}\n")
+            if item.name in _WITH_QUEUE:
+                queues.add(text)
+        stats = window.latest
+        if queues and stats.active_limit:
+            for name, size in zip(_QUEUE, (stats.active_limit, max(0, stats.active_limit - stats.active),
+                                           stats.active_limit_bytes, stats.active_bytes), strict=True):
+                _, lines = output.setdefault(name, ("gauge", []))
+                lines += [f"{name}{{{own}{',' if text else ''}{text}}} {size}\n" for text in sorted(queues)]
+    for name, (kind, lines) in output.items():
+        text = _escape_help(options.custom_help.get(name, ""))
+        yield f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
+        for start in range(0, len(lines), _LINES):
+            yield "".join(lines[start:start + _LINES])
 
 
 def number(value: float) -> str:
@@ -221,184 +282,13 @@ def _labels(labels: Iterable[tuple[str, str]]) -> str:
 
 
 def _label_name(name: str) -> str:
-    return name if name.isidentifier() and name.isascii() else "".join(
-        char if char.isascii() and (char.isalnum() or char == "_") else "_" for char in name)
+    return name if name.isidentifier() and name.isascii() else _cleaned(name, "_")
 
 
 def _metric_name(name: str) -> str:
-    cleaned = "".join(char if char.isascii() and (char.isalnum() or char in "_:") else "_" for char in name)
-    return f"_{cleaned}" if cleaned[:1].isdigit() else cleaned
+    return _cleaned(name, "_:")
 
 
-def _share(part: int, whole: int) -> float:
-    return part / whole if whole else 0.0
-
-
-def _worker_groups(worker: WorkerStats, table: TaskTable, process: ProcessNumbers, wall: float,
-                   ) -> Iterator[tuple[str, list[Entity]]]:
-    client: Labels = (("client_id", worker.client_id),)
-    yield registry.WORKER, [((), {
-        "connector-count": worker.assigned_connectors,
-        "task-count": len(table.tasks),
-        "connector-startup-attempts-total": worker.connector_startup_attempts,
-        "connector-startup-success-total": worker.connector_startup_success,
-        "connector-startup-success-percentage": _share(worker.connector_startup_success, worker.connector_startup_attempts),
-        "connector-startup-failure-total": worker.connector_startup_failure,
-        "connector-startup-failure-percentage": _share(worker.connector_startup_failure, worker.connector_startup_attempts),
-        "task-startup-attempts-total": worker.task_startup_attempts,
-        "task-startup-success-total": worker.task_startup_success,
-        "task-startup-success-percentage": _share(worker.task_startup_success, worker.task_startup_attempts),
-        "task-startup-failure-total": worker.task_startup_failure,
-        "task-startup-failure-percentage": _share(worker.task_startup_failure, worker.task_startup_attempts),
-    })]
-    yield registry.REBALANCE, [((), {
-        "connect-protocol": worker.protocol or None,
-        "leader-name": worker.leader_name or None,
-        "epoch": worker.epoch,
-        "completed-rebalances-total": worker.rebalances,
-        "rebalancing": worker.rebalancing,
-        "rebalance-max-time-ms": worker.rebalance_s_max * 1000,
-        "rebalance-avg-time-ms": worker.rebalance_s / worker.rebalances * 1000 if worker.rebalances else 0.0,
-        "time-since-last-rebalance-ms": (wall - worker.last_rebalance_at) * 1000 if worker.last_rebalance_at else None,
-    })]
-    yield registry.COORDINATOR, [(client, {"assigned-connectors": worker.assigned_connectors,
-                                           "assigned-tasks": worker.assigned_tasks})]
-    yield registry.APP, [(client, {"version": worker.version, "start-time-ms": int(worker.started_at * 1000)})]
-    yield registry.OWN_WORKER, [((), {
-        "millrace_worker_leader": worker.leader,
-        "millrace_worker_ready": worker.ready,
-        "millrace_worker_draining": worker.draining,
-        "millrace_worker_members": worker.members,
-        "millrace_worker_loop_lag_seconds": worker.loop_lag_s,
-        "millrace_placement_version": worker.placement_version,
-        "millrace_placement_moves_total": worker.placement_moves,
-        "millrace_placement_pending": worker.placement_pending,
-    })]
-    yield registry.OWN_TOPIC, [((("topic", topic),), {
-        "millrace_topic_connected": connected, "millrace_topic_unreadable_records_total": unreadable})
-        for topic, (connected, unreadable) in worker.topics.items()]
-    yield registry.OWN_HOST, [((("host", str(host)),), {
-        "millrace_host_up": item.up,
-        "millrace_host_restarts_total": item.restarts,
-        "millrace_host_stuck_total": item.stuck,
-        "millrace_host_tasks": item.tasks,
-        "millrace_host_connectors": item.connectors,
-        "millrace_host_cpu_seconds_total": item.cpu_s,
-        "millrace_host_resident_memory_bytes": item.rss_bytes,
-        "millrace_host_loop_lag_seconds": item.loop_lag_s,
-    }) for host, item in sorted(table.hosts.items())]
-    yield registry.OWN_CONNECTOR, [((("connector", name),), {
-        "millrace_connector_lag_seconds": (lag.bounds, lag.cumulative(), lag.total)}) for name, lag in table.lags.items()]
-    yield registry.PROCESS, [((), {
-        "process_cpu_seconds_total": process.cpu_s,
-        "process_resident_memory_bytes": process.rss_bytes,
-        "process_start_time_seconds": process.started_at,
-        "process_open_fds": process.open_fds,
-    })]
-
-
-def _task_groups(table: TaskTable, now: float, wall: float) -> dict[str, list[Entity]]:
-    task_group: list[Entity] = []
-    source: list[Entity] = []
-    sink: list[Entity] = []
-    jobs: list[Entity] = []
-    errors: list[Entity] = []
-    own: list[Entity] = []
-    counts: dict[str, dict[str, int]] = {}
-    for task, window in sorted(table.tasks.items(), key=lambda pair: pair[0]):
-        stats = window.latest
-        rates = window.rates(now)
-        labels: Labels = (("connector", task.connector), ("task", str(task.task)))
-        state = stats.state.lower()
-        states = counts.setdefault(task.connector, dict.fromkeys(_STATES, 0))
-        states[state] = states.get(state, 0) + 1
-        life = max(wall - stats.started_at if stats.started_at else 0.0, stats.running_s + stats.paused_s)
-        task_group.append((labels, {
-            "status": state,
-            "running-ratio": stats.running_s / life if life else 0.0,
-            "pause-ratio": stats.paused_s / life if life else 0.0,
-            "offset-commit-max-time-ms": rates.commit_ms_max,
-            "offset-commit-avg-time-ms": rates.commit_ms_avg,
-            "offset-commit-success-percentage": rates.commit_success,
-            "offset-commit-failure-percentage": rates.commit_failure,
-            "batch-size-max": rates.batch_max,
-            "batch-size-avg": rates.batch_avg,
-        }))
-        if stats.job is not None:
-            sink.append((labels, _sink_values(stats, stats.job, rates)))
-            jobs.append((labels, _job_values(stats.job)))
-        else:
-            source.append((labels, _source_values(stats, rates)))
-        errors.append((labels, {
-            "total-record-failures": stats.record_failures,
-            "total-record-errors": stats.record_errors,
-            "total-records-skipped": stats.records_skipped,
-            "total-retries": stats.retries,
-            "total-errors-logged": stats.errors_logged,
-            "deadletterqueue-produce-requests": stats.dead_letter_requests,
-            "deadletterqueue-produce-failures": stats.dead_letter_failures,
-            "last-error-timestamp": stats.last_error_ms,
-        }))
-        own.append((labels, {
-            "millrace_task_lag_seconds": stats.lag_ms / 1000 if stats.lag_ms >= 0 else None,
-            "millrace_task_commit_duration_seconds": (COMMIT_BOUNDS, stats.commit_buckets, stats.commit_s),
-            "millrace_task_bytes_written_total": stats.bytes_written,
-            "millrace_task_records_filtered_total": stats.filtered,
-            "millrace_task_restarts_total": stats.restarts,
-            "millrace_task_poll_seconds_total": stats.poll_s,
-            "millrace_task_transform_seconds_total": stats.transform_s,
-            "millrace_task_convert_seconds_total": stats.convert_s,
-            "millrace_task_produce_seconds_total": stats.produce_latency_s,
-            "millrace_task_produce_batches_total": stats.produce_batches,
-        }))
-    per_connector: list[Entity] = [((("connector", name),), {
-        "connector-total-task-count": sum(states.values()),
-        **{f"connector-{state}-task-count": states[state] for state in _STATES}}) for name, states in counts.items()]
-    return {registry.TASK: task_group, registry.SOURCE_TASK: source, registry.SINK_TASK: sink, registry.TASK_ERROR: errors,
-            registry.OWN_TASK: own, registry.OWN_JOB: jobs, registry.WORKER_CONNECTOR: per_connector}
-
-
-def _source_values(stats: TaskStats, rates: Rates) -> dict[str, Any]:
-    return {
-        "source-record-poll-rate": rates.poll_rate,
-        "source-record-poll-total": stats.polled,
-        "source-record-write-rate": rates.write_rate,
-        "source-record-write-total": stats.written,
-        "poll-batch-max-time-ms": rates.poll_ms_max,
-        "poll-batch-avg-time-ms": rates.poll_ms_avg,
-        "source-record-active-count": stats.active,
-        "source-record-active-count-max": rates.active_max,
-        "source-record-active-count-avg": rates.active_avg,
-        "transaction-size-min": stats.transaction_size_min,
-        "transaction-size-max": stats.transaction_size_max,
-        "transaction-size-avg": _share(stats.transaction_records, stats.transactions),
-    }
-
-
-def _sink_values(stats: TaskStats, job: JobProgress, rates: Rates) -> dict[str, Any]:
-    return {
-        "sink-record-read-rate": rates.poll_rate,
-        "sink-record-read-total": stats.polled,
-        "sink-record-send-rate": rates.write_rate,
-        "sink-record-send-total": stats.written,
-        "sink-record-lag-max": max((each.lag for each in job.partitions), default=0),
-        "partition-count": len(job.partitions),
-        "offset-commit-seq-no": job.batch,
-        "offset-commit-completion-rate": rates.batch_rate,
-        "offset-commit-completion-total": stats.commits,
-        "put-batch-max-time-ms": rates.poll_ms_max,
-        "put-batch-avg-time-ms": rates.poll_ms_avg,
-    }
-
-
-def _job_values(job: JobProgress) -> dict[str, Any]:
-    return {
-        "millrace_job_up": int(job.phase in {"running", "retrying"}),
-        "millrace_job_starts_total": job.starts,
-        "millrace_job_lag_records": sum(each.lag for each in job.partitions),
-        "millrace_job_batch_records": job.batch_rows,
-        "millrace_job_batch_seconds": job.batch_s,
-        "millrace_job_busy_seconds_total": job.busy_s,
-        "millrace_job_rows_per_second": job.rows_per_s,
-        "millrace_job_progress_timestamp_seconds": job.progress_at,
-    }
+def _cleaned(name: str, marks: str) -> str:
+    cleaned = "".join(char if char.isascii() and (char.isalnum() or char in marks) else "_" for char in name)
+    return cleaned if cleaned and not cleaned[0].isdigit() else f"_{cleaned}"

@@ -20,18 +20,20 @@ Rates, averages and maxima cover the last 30 to 60 seconds, as in Kafka Connect.
 ## Name families
 
 Kafka Connect has no Prometheus names of its own: they come from the rules of a JMX exporter, and dashboards follow those.
-`metrics.families` of the worker chooses one or more:
+`metrics.families` of the worker chooses one or more (default `A,D`); [metrics.md](../metrics.md) says which public dashboard
+needs which, and how many series there are.
 
-- `A` (default): Strimzi's JMX exporter rules, dashboards and alerts, such as
-  `kafka_connect_connector_status{status="failed"}`;
+- `A`: Strimzi's JMX exporter rules, dashboards and alerts, such as `kafka_connect_connector_status{status="failed"}`;
 - `B`: Confluent's rules (jmx-monitoring-stacks) and Aiven's. Their dashboards filter on a label
   `kafka_connect_cluster_id`: add it in the scrape configuration;
-- `C`: Strimzi's metrics reporter: as `B`, but text attributes end in `_info`.
+- `C`: Strimzi's metrics reporter: as `B`, but text attributes end in `_info`;
+- `D`: Debezium's example rules: `debezium_metrics_*` of the connectors that have them, and a few of the worker's.
 
-A state is one series whose value is 1, with the state in lower case as a label; the other states have no series.
+`B` and `C` have two forms of a name that ends in `_total`, with and without it: exporters built on the Prometheus client 1.x
+take it off. A state is one series whose value is 1, with the state in lower case as a label; the other states have no series.
 
-There is no JVM and no Java client here, so metrics of those (`jvm_*`, `kafka_producer_*`, `kafka_consumer_*`,
-`kafka_admin_client_*`) are not shown: `process_*` and `millrace_*` have what corresponds to them.
+`jvm_*` are stand-ins (`metrics.jvm.names=false` leaves them out): memory, threads and garbage collection of the Python
+processes.
 """
 
 
@@ -42,10 +44,11 @@ def render() -> str:
     for metric in CONNECT:
         groups.setdefault(metric.group, []).append(metric)
     for group, metrics in groups.items():
-        parts.append(f"\n### {group}\n\n{_labels(metrics)}\n\n| attribute | A | B | C | type | unit | meaning |\n"
-                     "|---|---|---|---|---|---|---|\n")
-        parts += [f"| {metric.name} | {_name(metric, Family.A)} | {_name(metric, Family.B)} | {_name(metric, Family.C)} | "
-                  f"{metric.kind} | {metric.unit} | {metric.help} |\n" for metric in metrics]
+        parts.append(f"\n### {group}\n\n{_labels(metrics)}\n\n| attribute | A | B | C | D | type | unit | meaning |\n"
+                     "|---|---|---|---|---|---|---|---|\n")
+        for metric in metrics:
+            names = " | ".join(_name(metric, family) for family in Family)
+            parts.append(f"| {metric.name} | {names} | {metric.kind} | {metric.unit} | {metric.help} |\n")
     parts.append("\n## Millrace's own metrics\n\n| name | labels | type | unit | meaning |\n|---|---|---|---|---|\n")
     parts += [f"| `{metric.name}` | {', '.join(metric.labels)} | {metric.kind} | {metric.unit} | {metric.help} |\n"
               for metric in OWN]
@@ -59,9 +62,5 @@ def _labels(metrics: Iterable[Metric]) -> str:
 
 
 def _name(metric: Metric, family: Family) -> str:
-    name = metric.exposed(family)
-    if name is None:
-        return ""
-    if metric.kind is Kind.TEXT:
-        return f"`{name}{{{metric.name.replace('-', '_')}}}`"
-    return f"`{name}`"
+    label = f"{{{metric.name.replace('-', '_')}}}" if metric.kind is Kind.TEXT else ""
+    return ", ".join(f"`{name}{label}`" for name in metric.exposed(family))

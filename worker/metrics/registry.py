@@ -3,11 +3,13 @@
 A Connect metric is an attribute of a JMX bean; which Prometheus name it has depends on the exporter's rules. Dashboards follow
 a few sets of rules, called families here:
 
-- ``A``: Strimzi's rules for the JMX exporter, its dashboards and alerts (the default);
+- ``A``: Strimzi's rules for the JMX exporter, its dashboards and alerts;
 - ``B``: Confluent's rules (jmx-monitoring-stacks) and Aiven's, one metric per bean attribute;
-- ``C``: Strimzi's metrics reporter: as B, but text attributes end in ``_info``.
+- ``C``: Strimzi's metrics reporter: as B, but text attributes end in ``_info``;
+- ``D``: Debezium's example rules: what a connector reports of its source, and what they add of the worker.
 
-Metrics of our own (``millrace_*``, ``process_*``) have one name, whatever the family.
+Exporters built on the Prometheus client 1.x take ``_total`` and ``_info`` off names that are no counters to them: B and C have
+both forms. Metrics of our own (``millrace_*``, ``process_*``) have one name, whatever the family.
 """
 from __future__ import annotations
 
@@ -22,6 +24,7 @@ class Family(StrEnum):
     A = "A"
     B = "B"
     C = "C"
+    D = "D"
 
 
 class Kind(StrEnum):
@@ -45,6 +48,7 @@ class Metric:
         unit: of the value: ``ms``, ``records``, ``ratio`` ...; empty for a plain count.
         help: one sentence.
         families: families that have it; empty for our own, which are always there.
+        named: its name in a family that does not derive it from the attribute.
     """
 
     name: str
@@ -54,20 +58,26 @@ class Metric:
     unit: str
     help: str
     families: frozenset[Family] = frozenset()
+    named: str = ""
 
-    def exposed(self, family: Family) -> str | None:
-        """Its Prometheus name in ``family``, or None if that family does not have it."""
+    def exposed(self, family: Family) -> tuple[str, ...]:
+        """Its Prometheus names in ``family``; none if that family does not have it."""
         if not self.families:
-            return self.name
-        if family not in self.families:
-            return None
+            return (self.name,)
+        prefix = _PREFIX.get((family, self.group))
+        if family not in self.families or prefix is None:
+            return ()
+        if self.named:
+            return (self.named,)
         attribute = self.name.replace("-", "_")
-        if family is Family.A:
-            return f"{_A_PREFIX[self.group]}_{attribute}"
-        bean = _BEAN[self.group]
+        if family in (Family.A, Family.D):
+            return (f"{prefix}_{attribute}",)
         if self.kind is Kind.TEXT:
-            return bean if family is Family.B else f"{bean}_{attribute}_info"
-        return f"{bean}_{attribute}"
+            if family is Family.C:
+                return (f"{prefix}_{attribute}_info",)
+            return (prefix, prefix.removesuffix("_info")) if prefix.endswith("_info") else (prefix,)
+        name = f"{prefix}_{attribute}"
+        return (name, name.removesuffix("_total")) if name.endswith("_total") else (name,)
 
 
 WORKER: Final = "connect-worker-metrics"
@@ -88,6 +98,15 @@ OWN_JOB: Final = "millrace-job"
 OWN_CONNECTOR: Final = "millrace-connector"
 PROCESS: Final = "process"
 
+JVM: Final = "jvm"
+JVM_THREADS: Final = "jvm threads"
+JVM_GC: Final = "jvm of a collector"
+CLIENT: Final = "connect-metrics"
+PRODUCER: Final = "producer-metrics"
+PRODUCER_NODE: Final = "producer-node-metrics"
+CONSUMER: Final = "consumer-metrics"
+ADMIN: Final = "admin-client-metrics"
+
 _A_PREFIX: Final = {
     WORKER: "kafka_connect_worker",
     WORKER_CONNECTOR: "kafka_connect_worker",
@@ -99,6 +118,10 @@ _A_PREFIX: Final = {
     SINK_TASK: "kafka_connect_sink_task",
     TASK_ERROR: "kafka_connect_task_error",
     APP: "kafka_connect",
+    CLIENT: "kafka_connect",
+    PRODUCER: "kafka_producer",
+    CONSUMER: "kafka_consumer",
+    ADMIN: "kafka_admin_client",
 }
 _BEAN: Final = {
     WORKER: "kafka_connect_connect_worker_metrics",
@@ -111,16 +134,29 @@ _BEAN: Final = {
     SINK_TASK: "kafka_connect_sink_task_metrics",
     TASK_ERROR: "kafka_connect_task_error_metrics",
     APP: "kafka_connect_app_info",
+    CLIENT: "kafka_connect_connect_metrics",
+    PRODUCER: "kafka_producer_producer_metrics",
+    PRODUCER_NODE: "kafka_producer_producer_node_metrics",
+    CONSUMER: "kafka_consumer_consumer_metrics",
+    ADMIN: "kafka_admin_client_admin_client_metrics",
 }
+_D_PREFIX: Final = {WORKER: "kafka_connect_worker_metrics", CLIENT: "kafka_connect_metrics"}
+_PREFIX: Final[dict[tuple[Family, str], str]] = {
+    (family, group): prefix
+    for family, prefixes in ((Family.A, _A_PREFIX), (Family.B, _BEAN), (Family.C, _BEAN), (Family.D, _D_PREFIX))
+    for group, prefix in prefixes.items()}
 #: What a bean's labels are called where a family calls them otherwise.
-LABEL_NAMES: Final = {(Family.A, "client_id"): "clientid"}
+LABEL_NAMES: Final = {(Family.A, "client_id"): "clientid", (Family.D, "client_id"): "client"}
 #: Labels that a family adds to a bean without any.
 ADDED_LABELS: Final = {(Family.B, WORKER): (("connector", "aggregate"),)}
 
 _ALL: Final = frozenset(Family)
 _BC: Final = frozenset({Family.B, Family.C})
 _AC: Final = frozenset({Family.A, Family.C})
+_A_ONLY: Final = frozenset({Family.A})
+_B_ONLY: Final = frozenset({Family.B})
 _C_ONLY: Final = frozenset({Family.C})
+_ABC: Final = frozenset({Family.A, Family.B, Family.C})
 _COUNTER, _GAUGE, _HISTOGRAM, _TEXT = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM, Kind.TEXT
 
 
@@ -132,8 +168,10 @@ class _Group:
         self._labels = labels
         self._families = families
 
-    def __call__(self, name: str, kind: Kind, unit: str, text: str, families: frozenset[Family] | None = None) -> Metric:
-        return Metric(name, self._group, self._labels, kind, unit, text, self._families if families is None else families)
+    def __call__(self, name: str, kind: Kind, unit: str, text: str, families: frozenset[Family] | None = None,
+                 named: str = "") -> Metric:
+        return Metric(name, self._group, self._labels, kind, unit, text, self._families if families is None else families,
+                      named)
 
 
 _OWN: Final[frozenset[Family]] = frozenset()
@@ -147,13 +185,37 @@ _source = _Group(SOURCE_TASK, "connector", "task")
 _sink = _Group(SINK_TASK, "connector", "task")
 _error = _Group(TASK_ERROR, "connector", "task")
 _app = _Group(APP, "client_id")
+_client = _Group(CLIENT, "client_id")
+_producer = _Group(PRODUCER, "client_id", families=_ABC)
+_producer_node = _Group(PRODUCER_NODE, "client_id", families=_BC)
+_consumer = _Group(CONSUMER, "client_id", families=_ABC)
+_admin = _Group(ADMIN, "client_id", families=_ABC)
+_jvm = _Group(JVM, "process", "area", families=_OWN)
+_jvm_threads = _Group(JVM_THREADS, "process", families=_OWN)
+_jvm_gc = _Group(JVM_GC, "process", "gc", families=_OWN)
 _own_worker = _Group(OWN_WORKER, families=_OWN)
 _own_topic = _Group(OWN_TOPIC, "topic", families=_OWN)
-_own_host = _Group(OWN_HOST, "host", families=_OWN)
+_own_host = _Group(OWN_HOST, "host", "environment", families=_OWN)
 _own_connector = _Group(OWN_CONNECTOR, "connector", families=_OWN)
 _own_task = _Group(OWN_TASK, "connector", "task", families=_OWN)
 _own_job = _Group(OWN_JOB, "connector", "task", families=_OWN)
 _process = _Group(PROCESS, families=_OWN)
+
+def _traffic(group: _Group, *, rates: bool = False) -> tuple[Metric, ...]:
+    """What Kafka's clients have of their connections."""
+    shown = [group("connection-count", _GAUGE, "", "Connections to Kafka that are open.")]
+    for name, unit, text in (
+            ("connection-creation", "", "Connections opened"), ("connection-close", "", "Connections closed"),
+            ("incoming-byte", "bytes", "Bytes received"), ("outgoing-byte", "bytes", "Bytes sent"),
+            ("request", "", "Requests sent"), ("response", "", "Answers received"),
+            ("network-io", "", "Reads from and writes to connections"),
+            ("successful-authentication", "", "Connections that were logged in by SASL"),
+            ("failed-authentication", "", "Connections that ended while they were logged in by SASL")):
+        shown.append(group(f"{name}-total", _COUNTER, unit, f"{text}."))
+        if rates:
+            shown.append(group(f"{name}-rate", _GAUGE, f"{unit or '1'}/s", f"{text}, a second in the window."))
+    return tuple(shown)
+
 
 CONNECT: Final[tuple[Metric, ...]] = (
     _worker("connector-count", _GAUGE, "", "Connectors that run in this worker."),
@@ -224,6 +286,10 @@ CONNECT: Final[tuple[Metric, ...]] = (
     _sink("offset-commit-seq-no", _GAUGE, "", "Number of the last completed batch, as the job counts; -1 before the first."),
     _sink("offset-commit-completion-rate", _GAUGE, "1/s", "Completed batches a second in the window."),
     _sink("offset-commit-completion-total", _COUNTER, "", "Batches completed since the task started."),
+    _sink("offset-commit-skip-rate", _GAUGE, "1/s", "Batches a second whose offsets were not saved: a job saves all of them."),
+    _sink("offset-commit-skip-total", _COUNTER, "", "Batches whose offsets were not saved: a job saves all of them."),
+    _sink("sink-record-active-count-max", _GAUGE, "records", "Most records in a batch of the window: read, not completed."),
+    _sink("sink-record-active-count-avg", _GAUGE, "records", "The same on average, times without a batch included."),
     _sink("put-batch-max-time-ms", _GAUGE, "ms", "Longest batch in the window."),
     _sink("put-batch-avg-time-ms", _GAUGE, "ms", "Average time of a batch in the window."),
     _error("total-record-failures", _GAUGE, "", "Operations on records that failed."),
@@ -234,8 +300,19 @@ CONNECT: Final[tuple[Metric, ...]] = (
     _error("deadletterqueue-produce-requests", _GAUGE, "", "Writes to the dead letter topic."),
     _error("deadletterqueue-produce-failures", _GAUGE, "", "Failed writes to the dead letter topic."),
     _error("last-error-timestamp", _GAUGE, "ms", "When the task last had an error, since the epoch; 0 for never."),
+    _app("start-time-seconds", _GAUGE, "s", "When the worker started, since the epoch.", _A_ONLY),
     _app("start-time-ms", _GAUGE, "ms", "When the worker started, since the epoch.", _C_ONLY),
+    _app("start-time-ms", _TEXT, "ms", "When the worker started, since the epoch.", _B_ONLY),
     _app("version", _TEXT, "", "Version of Millrace.", _BC),
+    _app("version", _TEXT, "", "Version of Millrace.", _A_ONLY, "kafka_connect_version_info"),
+    _app("commit-id", _TEXT, "", "Commit of Millrace.", _BC),
+    _app("commit-id", _TEXT, "", "Commit of Millrace.", _A_ONLY, "kafka_connect_commit_id_info"),
+    *_traffic(_client, rates=True),
+    *_traffic(_producer),
+    *_traffic(_consumer),
+    *_traffic(_admin),
+    _producer_node("incoming-byte-total", _COUNTER, "bytes", "Bytes received, of all nodes."),
+    _producer_node("outgoing-byte-total", _COUNTER, "bytes", "Bytes sent, to all nodes."),
 )
 
 OWN: Final[tuple[Metric, ...]] = (
@@ -261,13 +338,19 @@ OWN: Final[tuple[Metric, ...]] = (
     _own_host("millrace_host_cpu_seconds_total", _COUNTER, "s", "CPU time of the host's process."),
     _own_host("millrace_host_resident_memory_bytes", _GAUGE, "bytes", "Resident memory of the host's process."),
     _own_host("millrace_host_loop_lag_seconds", _GAUGE, "s", "Longest time its event loop was late in the window."),
+    _own_host("millrace_host_config_provider_failures_total", _COUNTER, "", "How often a config provider gave no values."),
+    _own_host("millrace_host_config_provider_stale_paths", _GAUGE, "",
+              "Paths of config providers whose earlier values are used on because the provider fails."),
     _own_connector("millrace_connector_lag_seconds", _HISTOGRAM, "s",
                    "Age of records at their acknowledgement by Kafka, by their own timestamp; each task's latest "
                    "batch, once a second."),
     _own_task("millrace_task_lag_seconds", _GAUGE, "s", "Age of the latest batch's records at their acknowledgement."),
     _own_task("millrace_task_commit_duration_seconds", _HISTOGRAM, "s", "Time to commit offsets."),
+    _own_task("millrace_task_commit_failures_total", _COUNTER, "", "Commits of offsets that failed; they are tried again."),
     _own_task("millrace_task_bytes_written_total", _COUNTER, "bytes", "Bytes of keys and values acknowledged by Kafka."),
     _own_task("millrace_task_records_filtered_total", _COUNTER, "records", "Records that transforms dropped."),
+    _own_task("millrace_task_series_folded_total", _COUNTER, "",
+              "Values that went into the series other: more tables or topics than metrics.tables.max."),
     _own_task("millrace_task_restarts_total", _COUNTER, "", "Automatic restarts of the task."),
     _own_task("millrace_task_poll_seconds_total", _COUNTER, "s", "Time spent waiting for the connector's batches."),
     _own_task("millrace_task_transform_seconds_total", _COUNTER, "s", "Time spent in transforms."),
@@ -275,6 +358,17 @@ OWN: Final[tuple[Metric, ...]] = (
     _own_task("millrace_task_produce_seconds_total", _COUNTER, "s",
               "Time between sending batches and their acknowledgement, summed over batches."),
     _own_task("millrace_task_produce_batches_total", _COUNTER, "", "Batches acknowledged by Kafka."),
+    _jvm("jvm_memory_used_bytes", _GAUGE, "bytes", "Stand-in: resident memory of a Python process."),
+    _jvm("jvm_memory_bytes_used", _GAUGE, "bytes", "Stand-in: resident memory of a Python process."),
+    _jvm("jvm_memory_max_bytes", _GAUGE, "bytes", "Stand-in: memory that the control group or the machine allows."),
+    _jvm("jvm_memory_bytes_max", _GAUGE, "bytes", "Stand-in: memory that the control group or the machine allows."),
+    _jvm_gc("jvm_gc_collection_seconds_sum", _COUNTER, "s", "Stand-in: time in Python's garbage collector."),
+    _jvm_gc("jvm_gc_collection_seconds_count", _COUNTER, "", "Stand-in: runs of Python's garbage collector."),
+    _jvm_threads("jvm_threads_current", _GAUGE, "", "Stand-in: threads of a Python process."),
+    _jvm_threads("jvm_threads_peak", _GAUGE, "", "Stand-in: most threads that were seen in a Python process."),
+    _own_worker("millrace_metrics_render_seconds", _GAUGE, "s", "How long the answer before this one took to make."),
+    _own_worker("millrace_metrics_render_blocked_seconds", _GAUGE, "s",
+                "Longest time that making it kept the event loop from other work."),
     _own_job("millrace_job_up", _GAUGE, "", "1 while the job's process runs and has said so, else 0."),
     _own_job("millrace_job_starts_total", _COUNTER, "", "How often the job's process was started, restarts included."),
     _own_job("millrace_job_lag_records", _GAUGE, "records", "Records that all partitions together have still to be read."),

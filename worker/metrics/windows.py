@@ -1,7 +1,8 @@
 """From counters to rates, averages and maxima: kept by the control process from what hosts report every second.
 
 As Kafka's ``SampledStat`` with its default settings: two samples of 30 seconds each, so that a value covers the last 30 to 60
-seconds. A task that started anew begins with an empty window.
+seconds. A task that started anew begins with an empty window, also where its counters go on: those of a task that started
+again by itself do.
 """
 from __future__ import annotations
 
@@ -10,13 +11,15 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from worker.protocol import Stats, TaskId, TaskStats
+from worker.protocol import ClientStats, ProcessStats, Stats, TaskId, TaskStats
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 SAMPLE_S: Final = 30.0
 _REPORT_S: Final = 1.0
+#: What rates are made of: it begins with 0 in another run of the task's, and in nothing else.
+_COUNTERS: Final = ("polled", "polls", "written", "poll_s", "commits", "commit_s", "commit_failures")
 #: Upper bounds in seconds of the lag histogram's buckets.
 LAG_BOUNDS: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0, 21600.0, 86400.0)
 
@@ -74,12 +77,12 @@ class TaskWindow:
         self._restart(stats, now)
         self._maxima(stats, now)
 
-    def _restart(self, stats: TaskStats, now: float) -> None:
-        zero = TaskStats(stats.id, started_at=stats.started_at)
-        # the first report tells of the time since the report before, which did not have the task yet
-        began = now - _REPORT_S if stats.polls else now
+    def _restart(self, stats: TaskStats, now: float, then: tuple[float, TaskStats] | None = None) -> None:
+        if then is None:
+            # the first report tells of the time since the report before, which did not have the task yet
+            then = (now - _REPORT_S if stats.polls else now, TaskStats(stats.id, started_at=stats.started_at))
         #: (when, counters then, sum and number of ``active`` seen since).
-        self._older: tuple[float, TaskStats, float, int] = (began, zero, 0.0, 0)
+        self._older: tuple[float, TaskStats, float, int] = (*then, 0.0, 0)
         self._newer: tuple[float, TaskStats, float, int] = self._older
         self._batch_max = Maximum(now)
         self._poll_max = Maximum(now)
@@ -91,8 +94,10 @@ class TaskWindow:
     def observe(self, stats: TaskStats, now: float) -> None:
         """Take a report in; ``now`` is in seconds of any clock that only goes forward."""
         before = self.latest
-        if stats.started_at != before.started_at or stats.polled < before.polled or stats.polls < before.polls:
+        if any(getattr(stats, name) < getattr(before, name) for name in _COUNTERS):
             self._restart(stats, now)
+        elif stats.started_at != before.started_at:
+            self._restart(stats, now, (self.seen_at, before))
         elif now - self._newer[0] >= SAMPLE_S:
             self._older = self._newer
             self._newer = (self.seen_at, before, 0.0, 0)
@@ -160,10 +165,38 @@ class Histogram:
         return result
 
 
+class ClientWindow:
+    """Rates of a Kafka client's counters over the last 30 to 60 seconds."""
+
+    __slots__ = ("_newer", "_older", "latest", "seen_at")
+
+    def __init__(self, stats: ClientStats, now: float) -> None:
+        #: (when, counters then)
+        self._older: tuple[float, ClientStats] = (now, stats)
+        self._newer = self._older
+        self.latest = stats
+        self.seen_at = now
+
+    def observe(self, stats: ClientStats, now: float) -> None:
+        """Take the counters in; ``now`` is in seconds of any clock that only goes forward."""
+        if now - self._newer[0] >= SAMPLE_S:
+            self._older = self._newer
+            self._newer = (self.seen_at, self.latest)
+        self.latest = stats
+        self.seen_at = now
+
+    def rate(self, name: str) -> float:
+        """How fast a counter grows, per second."""
+        began, then = self._older
+        grown: int = getattr(self.latest, name) - getattr(then, name)
+        return grown / max(self.seen_at - began, 1.0)
+
+
 class HostNumbers(msgspec.Struct):
-    """What is known of one task host; the control process keeps ``up``, ``restarts`` and ``stuck``."""
+    """What is known of one task host; the control process keeps ``up``, ``restarts``, ``stuck`` and ``environment``."""
 
     up: bool = True
+    environment: str = "main"
     restarts: int = 0
     stuck: int = 0
     tasks: int = 0
@@ -171,6 +204,11 @@ class HostNumbers(msgspec.Struct):
     cpu_s: float = 0.0
     rss_bytes: int = 0
     loop_lag_s: float = 0.0
+    process: ProcessStats = ProcessStats()
+    threads_peak: int = 0
+    clients: list[ClientStats] = []
+    provider_failures: int = 0
+    provider_stale: int = 0
 
 
 class TaskTable:
@@ -193,6 +231,10 @@ class TaskTable:
         numbers.connectors = stats.connectors
         numbers.cpu_s = stats.cpu_s
         numbers.rss_bytes = stats.rss_bytes
+        numbers.process = stats.process
+        numbers.threads_peak = max(numbers.threads_peak, stats.process.threads)
+        numbers.clients = stats.clients
+        numbers.provider_failures, numbers.provider_stale = stats.provider_failures, stats.provider_stale
         lag = self._host_lags.get(host)
         if lag is None:
             lag = self._host_lags[host] = Maximum(now)
@@ -214,6 +256,11 @@ class TaskTable:
         window = self.tasks.get(task)
         if window is not None:
             window.latest = msgspec.structs.replace(window.latest, state=state)
+
+    def forget_host(self, host: int) -> None:
+        """Drop a host that has been ended because nothing needed it."""
+        self.hosts.pop(host, None)
+        self._host_lags.pop(host, None)
 
     def forget(self, tasks: Iterable[TaskId]) -> None:
         """Drop tasks that are no longer this worker's."""

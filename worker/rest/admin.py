@@ -1,10 +1,12 @@
-"""``/admin/drain``: take a worker out of service without losing a second. Not in Kafka Connect."""
+"""``/admin/drain``: take a worker out of service without losing a second; ``/admin/plugins``. Not in Kafka Connect."""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from worker.rest.call import answer
-from worker.rest.routing import Route
+from worker.rest.operations import Operation, Reply, Tag
+from worker.rest.routing import Access, Route
+from worker.rest.schemas import Drained, PluginEnvironments
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -17,4 +19,25 @@ async def drain(call: Call) -> web.Response:
     return answer(await call.herder.drain(), 202)
 
 
-ROUTES = (Route("PUT", "/admin/drain", drain, when_ready=False),)
+async def plugins(call: Call) -> web.Response:
+    """``GET /admin/plugins``: this worker's plugin environments, their plugins and hosts, and what can't be used."""
+    return answer(await call.herder.plugin_environments())
+
+
+async def refresh_plugins(call: Call) -> web.Response:
+    """``PUT /admin/plugins/refresh``: look at ``plugin.path`` now; answers as ``GET /admin/plugins``."""
+    return answer(await call.herder.refresh_plugins())
+
+
+ROUTES = (
+    Route("GET", "/admin/plugins", plugins, operation=Operation(
+        "listPluginEnvironments", "The plugin environments of this worker.", Tag.ADMIN,
+        {200: Reply("Environments, the task hosts that have them, and what can't be used.", PluginEnvironments)}, kafka=False)),
+    Route("PUT", "/admin/plugins/refresh", refresh_plugins, Access.ADMIN, operation=Operation(
+        "refreshPlugins", "Look at the folders of plugin.path of this worker now.", Tag.ADMIN,
+        {200: Reply("What there is then.", PluginEnvironments)}, kafka=False)),
+    Route("PUT", "/admin/drain", drain, Access.ADMIN, when_ready=False, operation=Operation(
+        "drainWorker", "Take this worker out of service: hand its connectors and tasks over.", Tag.ADMIN,
+        {202: Reply("What is still here. The worker stays a member without work; stopping it then loses no time.", Drained)},
+        kafka=False)),
+)

@@ -6,65 +6,53 @@ import logging
 import time
 from dataclasses import dataclass
 from email.utils import formatdate
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from aiohttp import hdrs, web
 
 from connectors.errors import ConfigInvalid, MillraceError
-from worker.rest import (
-    admin,
-    connectors,
-    health,
-    internal,
-    loggers,
-    metrics,
-    offsets,
-    plugins,
-    root,
-    snapshots,
-    tasks,
-    tls,
-    topics,
-)
 from worker.rest.call import Call, answer, failure
-from worker.rest.cors import cors_headers
+from worker.rest.cors import cors_headers, is_preflight
 from worker.rest.facade import NotLeader, RestError
 from worker.rest.forwarding import WorkerClient
-from worker.rest.routing import REASONS, Resource, Route, Router, check_media, route_for
+from worker.rest.routes import ROUTES
+from worker.rest.routing import REASONS, Access, Resource, Router, check_media, route_for
+from worker.rest.settings import tls_files
+from worker.rest.signing import WORKER_HEADER
+from worker.tls import client_context
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from worker.rest.facade import Herder
+    from worker.rest.guard import Guard
     from worker.rest.internal import InternalHerder
+    from worker.rest.routes import Part
+    from worker.rest.routing import Route
     from worker.rest.settings import RestSettings
+    from worker.rest.signing import SessionKey
 
-#: What a listener serves: everything, everything but ``/admin``, or ``/admin`` alone.
-Part = Literal["all", "main", "admin"]
-
-_MAIN: Final = (*root.ROUTES, *health.ROUTES, *metrics.ROUTES, *connectors.ROUTES, *tasks.ROUTES, *offsets.ROUTES,
-                *topics.ROUTES, *snapshots.ROUTES, *plugins.ROUTES, *internal.ROUTES)
-_ADMIN: Final = (*loggers.ROUTES, *admin.ROUTES)
-_ROUTES: Final[dict[Part, tuple[Route, ...]]] = {"all": (*_MAIN, *_ADMIN), "main": _MAIN, "admin": _ADMIN}
 _STARTING: Final = "This worker is still reading the cluster's state; try again in a moment"
 
 _log = logging.getLogger("worker.rest")
 _access = logging.getLogger("worker.rest.access")
 
 
-def create_app(herder: Herder, settings: RestSettings, *, workers: InternalHerder | None = None,
-               part: Part = "all") -> web.Application:
+def create_app(herder: Herder, settings: RestSettings, guard: Guard, *, workers: InternalHerder | None = None,
+               part: Part = "all", admin_ports: Callable[[], Sequence[int]] = tuple) -> web.Application:
     """The application for one kind of listener.
 
     Args:
         herder: the cluster as REST sees it.
         settings: the REST layer's settings.
+        guard: says who may ask, for all listeners together.
         workers: answers signed requests of other workers.
         part: what to serve.
+        admin_ports: the ports of ``admin.listeners``, once they listen.
     """
     app = web.Application(client_max_size=settings.max_body)
-    client = WorkerClient(settings.request_timeout_s, lambda: tls.client_context(settings.tls))
-    dispatcher = _Dispatcher(herder, settings, workers, Router(_ROUTES[part]), client)
+    client = WorkerClient(settings.request_timeout_s, lambda: client_context(settings.tls), tls_files(settings.tls))
+    dispatcher = _Dispatcher(herder, settings, guard, workers, Router(ROUTES[part]), client, admin_ports)
     app.router.add_route(hdrs.METH_ANY, r"/{path:[\s\S]*}", dispatcher.handle)
     app.on_response_prepare.append(dispatcher.finish)
 
@@ -77,6 +65,15 @@ def create_app(herder: Herder, settings: RestSettings, *, workers: InternalHerde
 
 
 @dataclass(frozen=True, slots=True)
+class _Found:
+    """What a request asks for; None where there is no such path, or no such operation on it."""
+
+    resource: Resource | None
+    parameters: Mapping[str, str]
+    route: Route | None
+
+
+@dataclass(frozen=True, slots=True)
 class _Dispatcher:
     """Takes every request of an application.
 
@@ -85,23 +82,27 @@ class _Dispatcher:
 
     herder: Herder
     settings: RestSettings
+    guard: Guard
     workers: InternalHerder | None
     router: Router
     client: WorkerClient
+    admin_ports: Callable[[], Sequence[int]]
 
     async def handle(self, request: web.Request) -> web.Response:
         """Answer a request; never raises but for cancellation."""
         started = time.perf_counter()
         status = 0
+        found = self._find(request)
         try:
             try:
                 async with asyncio.timeout(self.settings.request_timeout_s):
-                    response = await self._answer(request)
+                    response = await self._limited(request, found)
             except Exception as error:  # noqa: BLE001 - every failure becomes an answer
                 response = self._failure(request, error)
             status = response.status
             return response
         finally:
+            self.guard.audit(request, found.route, status)
             # A status of 0: the worker stopped before there was an answer. Queries are left out: a client may put anything in.
             _access.info("%s %s %d %.1f ms from %s", request.method, request.rel_url.raw_path, status,
                          (time.perf_counter() - started) * 1000, request.remote)
@@ -109,6 +110,9 @@ class _Dispatcher:
     async def finish(self, request: web.Request, response: web.StreamResponse) -> None:
         """Put the headers on that every answer has."""
         response.headers[hdrs.SERVER] = "Millrace"
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        if self.settings.auth.on:
+            response.headers[hdrs.CACHE_CONTROL] = "no-store"
         response.headers.update(cors_headers(self.settings, request.method, request.headers))
         for rule in self.settings.headers:
             value = rule.value
@@ -119,30 +123,59 @@ class _Dispatcher:
             else:
                 response.headers[rule.name] = value
 
-    async def _answer(self, request: web.Request) -> web.Response:
-        resource, parameters = self.router.find(request.rel_url.raw_path)
+    def _find(self, request: web.Request) -> _Found:
+        try:
+            resource, parameters = self.router.find(request.rel_url.raw_path)
+        except RestError:
+            return _Found(None, {}, None)
+        try:
+            return _Found(resource, parameters, route_for(resource, request.method))
+        except RestError:
+            return _Found(resource, parameters, None)
+
+    async def _limited(self, request: web.Request, found: _Found) -> web.Response:
+        counted = WORKER_HEADER not in request.headers and (found.route is None or found.route.access is not Access.PUBLIC)
+        self.guard.enter(counted=counted)
+        try:
+            return await self._answer(request, found)
+        finally:
+            self.guard.leave(counted=counted)
+
+    async def _answer(self, request: web.Request, found: _Found) -> web.Response:
+        resource, route = found.resource, found.route
+        if resource is not None and is_preflight(request.method, request.headers):
+            return _options(resource, request.headers.get(hdrs.ACCEPT))
+        # Before anything is said of what there is.
+        principal = await self.guard.admit(request, route, found.parameters.get("connector"))
+        if resource is None:
+            raise RestError(404, REASONS[404])
         if request.method == hdrs.METH_OPTIONS:
             return _options(resource, request.headers.get(hdrs.ACCEPT))
-        try:
-            route = route_for(resource, request.method)
-        except RestError:
-            response = failure(405, REASONS[405])
-            response.headers[hdrs.ALLOW] = ",".join(resource.allowed)
-            return response
+        if route is None:
+            raise RestError(405, REASONS[405], {hdrs.ALLOW: ",".join(resource.allowed)})
         check_media(route, request.headers.get(hdrs.ACCEPT), request.headers.get(hdrs.CONTENT_TYPE),
                     has_body=request.body_exists)
         if route.when_ready and not self.herder.ready():
-            response = failure(503, _STARTING)
-            response.headers[hdrs.RETRY_AFTER] = "1"
-            return response
+            raise RestError(503, _STARTING, {hdrs.RETRY_AFTER: "1"})
+        # What nothing is done with is not kept: whoever may only look, or nobody knows, would fill the memory with it.
+        if request.body_exists and route.operation.body is not None:
+            await self.guard.body(request)
         try:
-            return await route.handler(Call(request, parameters, self.herder, self.workers, self.settings))
+            return await route.handler(Call(request, found.parameters, self.herder, self.workers, self.settings, principal,
+                                            self.admin_ports))
         except NotLeader as error:
-            return await self.client.forward(request, error.leader_url)
+            return await self.client.forward(request, error.leader_url, principal, self._session_key)
+
+    def _session_key(self) -> SessionKey | None:
+        return None if self.workers is None else self.workers.session_key()
 
     def _failure(self, request: web.Request, error: Exception) -> web.Response:
         if isinstance(error, RestError):
-            return failure(error.status, str(error))
+            response = failure(error.status, str(error))
+            response.headers.update(error.headers)
+            if error.status == 408:
+                response.force_close()
+            return response
         if isinstance(error, web.HTTPRequestEntityTooLarge):
             return failure(413, f"The request body is larger than rest.request.max.bytes ({self.settings.max_body} bytes)")
         if isinstance(error, TimeoutError):

@@ -1,4 +1,4 @@
-"""Request bodies. Pure: bytes in, checked values out.
+"""Request bodies. Pure: bytes in, checked values out. What fits is declared in ``schemas.py``, and nowhere else.
 
 Kafka Connect answers a body it can't read with 500 and its parser's text; here it is 400 and says what was expected.
 """
@@ -6,15 +6,16 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 from typing import Any, Final, NoReturn
 
-import msgspec
+from msgspec import Struct, inspect
 
 from worker.rest.facade import RestError
+from worker.rest.schemas import ConfigBody, CreateConnector, OffsetsRequest, SnapshotRequest
 
-_MOST_PRIORITY: Final = 1_000_000
-_SNAPSHOT_ID: Final = re.compile(r"(?!\.+\Z)[A-Za-z0-9._-]{1,64}\Z")
-INITIAL_STATES: Final = ("RUNNING", "PAUSED", "STOPPED")
+_BODY: Final = "The request body"
+_SCALAR: Final = "must be a string, a number or a boolean"
 
 
 class _Number(str):
@@ -23,8 +24,8 @@ class _Number(str):
     __slots__ = ()
 
 
-class CreateRequest(msgspec.Struct, frozen=True):
-    """The body of ``POST /connectors``; ``initial_state`` is None where it isn't given."""
+class CreateRequest(Struct, frozen=True):
+    """The body of ``POST /connectors`` as it was read; ``initial_state`` is None where it isn't given."""
 
     name: str
     config: dict[str, str | None]
@@ -41,11 +42,17 @@ def read_json(data: bytes, *, numbers_as_text: bool = False) -> Any:
         bad("The request has no body; a JSON document is expected")
     try:
         if numbers_as_text:
-            return json.loads(data, parse_int=_Number, parse_float=_Number, parse_constant=_no_constant)
-        return json.loads(data, parse_constant=_no_constant)
+            value = json.loads(data, parse_int=_Number, parse_float=_Number, parse_constant=_no_constant)
+        else:
+            value = json.loads(data, parse_constant=_no_constant)
+        if b"\\u" in data:
+            json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        bad("The request body is not valid JSON: it has a text with half of a surrogate pair (\\ud800 to \\udfff)")
     except (ValueError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else _position(error)
         bad(f"The request body is not valid JSON: {reason}")
+    return value
 
 
 def read_config(data: bytes) -> dict[str, str | None]:
@@ -54,7 +61,8 @@ def read_config(data: bytes) -> dict[str, str | None]:
     Raises:
         RestError: 400.
     """
-    return _config(read_json(data, numbers_as_text=True), "The request body")
+    config: dict[str, str | None] = _read(read_json(data, numbers_as_text=True), _declared(ConfigBody), _BODY)
+    return config
 
 
 def read_create(data: bytes) -> CreateRequest:
@@ -63,19 +71,8 @@ def read_create(data: bytes) -> CreateRequest:
     Raises:
         RestError: 400.
     """
-    body = _object(read_json(data, numbers_as_text=True), "The request body")
-    unknown = sorted(set(body) - {"name", "config", "initial_state"})
-    if unknown:
-        bad(f"Unknown field '{unknown[0]}' in the request body; known fields are name, config, initial_state")
-    if body.get("config") is None:
-        bad("The field 'config' is missing: an object with the connector's configuration is expected")
-    state = body.get("initial_state")
-    if state is not None:
-        state = state.upper() if isinstance(state, str) else str(state)
-        if state not in INITIAL_STATES:
-            bad(f"Invalid initial_state '{body['initial_state']}'; it must be one of {', '.join(INITIAL_STATES)}")
-    name = _text(body.get("name"), "The field 'name'")
-    return CreateRequest("" if name is None else name.strip(), _config(body["config"], "The field 'config'"), state)
+    body = _read(read_json(data, numbers_as_text=True), _declared(CreateConnector), _BODY)
+    return CreateRequest(body["name"].strip(), body["config"], body.get("initial_state"))
 
 
 def read_offsets(data: bytes) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
@@ -84,25 +81,8 @@ def read_offsets(data: bytes) -> list[tuple[dict[str, Any], dict[str, Any] | Non
     Raises:
         RestError: 400.
     """
-    body = _object(read_json(data), "The request body")
-    if set(body) - {"offsets"}:
-        bad(f"Unknown field '{min(set(body) - {'offsets'})}' in the request body; the only known field is offsets")
-    entries = body.get("offsets")
-    if entries is None or entries == []:
-        bad("Partitions / offsets need to be provided for an alter offsets request")
-    if not isinstance(entries, list):
-        bad("The field 'offsets' must be a list of {\"partition\": {...}, \"offset\": {...}}")
-    result: list[tuple[dict[str, Any], dict[str, Any] | None]] = []
-    for number, entry in enumerate(entries):
-        where = f"Entry {number} of 'offsets'"
-        fields = _object(entry, where)
-        unknown = sorted(set(fields) - {"partition", "offset"})
-        if unknown:
-            bad(f"Unknown field '{unknown[0]}' in entry {number} of 'offsets'; known fields are partition, offset")
-        offset = fields.get("offset")
-        result.append((_object(fields.get("partition"), f"{where}: 'partition'"),
-                       None if offset is None else _object(offset, f"{where}: 'offset'")))
-    return result
+    body = _read(read_json(data), _declared(OffsetsRequest), _BODY)
+    return [(entry["partition"], entry.get("offset")) for entry in body["offsets"]]
 
 
 def read_snapshot(data: bytes) -> dict[str, Any]:
@@ -111,31 +91,17 @@ def read_snapshot(data: bytes) -> dict[str, Any]:
     Raises:
         RestError: 400.
     """
-    body = {name: value for name, value in _object(read_json(data), "The request body").items() if value is not None}
-    unknown = sorted(set(body) - {"id", "tables", "conditions", "priority"})
-    if unknown:
-        bad(f"Unknown field '{unknown[0]}' in the request body; known fields are tables, conditions, priority, id")
-    tables = body.get("tables", [])
-    if not isinstance(tables, list) or not all(isinstance(table, str) and table.strip() for table in tables):
-        bad("The field 'tables' must be a list of names or patterns of tables, each a text that is not empty")
-    for table, condition in _object(body.get("conditions", {}), "The field 'conditions'").items():
-        if not isinstance(condition, str) or not condition.strip():
-            bad(f"The condition of '{table}' must be a text that is not empty")
-    priority = body.get("priority", 0)
-    if not isinstance(priority, int) or isinstance(priority, bool) or abs(priority) > _MOST_PRIORITY:
-        bad(f"The field 'priority' must be a whole number from -{_MOST_PRIORITY} to {_MOST_PRIORITY}; the highest goes first")
-    if "id" in body and (not isinstance(body["id"], str) or not _SNAPSHOT_ID.match(body["id"])):
-        bad("The field 'id' must be 1 to 64 letters, digits, '.', '_' or '-'; without it an id is chosen")
-    return body
+    body: dict[str, Any] = _read(read_json(data), _declared(SnapshotRequest), _BODY)
+    return {name: value for name, value in body.items() if value is not None}
 
 
 def read_level(data: bytes) -> str | None:
-    """The ``level`` in the body of ``PUT /admin/loggers/{name}``.
+    """The ``level`` in the body of ``PUT /admin/loggers/{name}``, or None; whether there is such a level is asked later.
 
     Raises:
         RestError: 400.
     """
-    return _config(read_json(data, numbers_as_text=True), "The request body").get("level")
+    return read_config(data).get("level")
 
 
 def read_task_configs(data: bytes) -> list[dict[str, str]]:
@@ -144,11 +110,8 @@ def read_task_configs(data: bytes) -> list[dict[str, str]]:
     Raises:
         RestError: 400.
     """
-    body = read_json(data, numbers_as_text=True)
-    if not isinstance(body, list):
-        bad("The request body must be a list of task configurations")
-    return [{name: value for name, value in _config(item, f"Task configuration {number}").items() if value is not None}
-            for number, item in enumerate(body)]
+    configs = _read(read_json(data, numbers_as_text=True), _declared(list[ConfigBody]), _BODY)
+    return [{name: value for name, value in config.items() if value is not None} for config in configs]
 
 
 def bad(message: str) -> NoReturn:
@@ -160,18 +123,123 @@ def bad(message: str) -> NoReturn:
     raise RestError(400, message)
 
 
-def _config(value: Any, what: str) -> dict[str, str | None]:
-    return {name: _text(item, f"The value of '{name}'") for name, item in _object(value, what).items()}
+# Reading by declaration.
 
 
-def _text(value: Any, what: str) -> str | None:
+@cache
+def _declared(kind: Any) -> inspect.Type:
+    return inspect.type_info(kind)
+
+
+def _read(value: Any, kind: inspect.Type, where: str) -> Any:
+    """``value`` as its declaration says it shall be.
+
+    Args:
+        value: parsed JSON.
+        kind: the declaration.
+        where: begins a sentence, for instance ``The field 'config'``.
+
+    Raises:
+        RestError: 400.
+    """
+    extra: dict[str, Any] = {}
+    while isinstance(kind, inspect.Metadata):
+        extra = {**(kind.extra or {}), **extra}
+        kind = kind.type
+    if "refusal" in extra:
+        try:
+            return _plain(value, kind, where, extra)
+        except RestError:
+            bad(extra["refusal"].replace("{value}", str(value)))
+    return _plain(value, kind, where, extra)
+
+
+def _plain(value: Any, kind: inspect.Type, where: str, extra: dict[str, Any]) -> Any:
+    match kind:
+        case inspect.UnionType():
+            return _union(value, kind, where)
+        case inspect.StructType():
+            return _struct(_object(value, where), kind, where)
+        case inspect.DictType():
+            return {name: _read_item(name, item, kind.value_type) for name, item in _object(value, where).items()}
+        case inspect.ListType():
+            return _list(value, kind, where, extra)
+        case inspect.StrType():
+            return _text(value, kind, where, lenient="text" in extra)
+        case inspect.LiteralType():
+            # In any case, as Kafka Connect takes names of states.
+            if isinstance(value, str) and value.upper() in kind.values:
+                return value.upper()
+            bad(f"{where} must be one of {', '.join(map(str, kind.values))}")
+        case inspect.IntType(ge=least, le=most):
+            if isinstance(value, int) and not isinstance(value, bool) and (least is None or most is None
+                                                                          or least <= value <= most):
+                return value
+            bad(f"{where} must be a whole number")
+        case inspect.AnyType():
+            return value
+    raise TypeError(f"no body is declared with {kind}")
+
+
+def _union(value: Any, kind: inspect.UnionType, where: str) -> Any:
     if value is None:
         return None
-    if isinstance(value, bool):
+    members = [each for each in kind.types if not isinstance(each, inspect.NoneType)]
+    if len(members) == 1:
+        return _read(value, members[0], where)
+    return _text(value, inspect.StrType(), where, lenient=True)  # the values of configurations
+
+
+def _struct(body: dict[str, Any], kind: inspect.StructType, where: str) -> dict[str, Any]:
+    known = [each.encode_name for each in kind.fields]
+    unknown = sorted(set(body) - set(known)) if kind.forbid_unknown_fields else []
+    if unknown:
+        more = f"known fields are {', '.join(known)}" if len(known) > 1 else f"the only known field is {known[0]}"
+        bad(f"Unknown field '{unknown[0]}' in {where[0].lower()}{where[1:]}; {more}")
+    result: dict[str, Any] = {}
+    for each in kind.fields:
+        name = each.encode_name
+        extra = each.type.extra or {} if isinstance(each.type, inspect.Metadata) else {}
+        value = body.get(name)
+        if value is None and "absent" in extra:
+            value = extra["absent"]
+        if value is None and "missing" in extra:
+            bad(extra["missing"])
+        if value is not None or each.required:
+            result[name] = _read(value, each.type, f"The field '{name}'" if where == _BODY else f"{where}: '{name}'")
+    return result
+
+
+def _list(value: Any, kind: inspect.ListType, where: str, extra: dict[str, Any]) -> list[Any]:
+    if not isinstance(value, list):
+        bad(extra.get("shape", f"{where} must be a JSON list"))
+    if kind.min_length and not value:
+        bad(extra.get("missing", f"{where} must not be empty"))
+    of = where.removeprefix("The field ") if where != _BODY else "the request body"
+    return [_read(item, kind.item_type, f"Entry {number} of {of}") for number, item in enumerate(value)]
+
+
+def _read_item(name: str, value: Any, kind: inspect.Type) -> Any:
+    try:
+        return _read(value, kind, f"The value of '{name}'")
+    except RestError as error:
+        bad(str(error).replace("{key}", name))
+
+
+def _text(value: Any, kind: inspect.StrType, where: str, *, lenient: bool) -> str:
+    if isinstance(value, bool) and lenient:
         return "true" if value else "false"
-    if isinstance(value, str):
-        return str(value)
-    bad(f"{what} must be a string, a number or a boolean")
+    if not isinstance(value, str):
+        bad(f"{where} {_SCALAR if lenient else 'must be a string'}")
+    if kind.pattern is not None and not _pattern(kind.pattern).search(value):
+        bad(f"{where} must match {kind.pattern}")
+    return str(value)
+
+
+@cache
+def _pattern(text: str) -> re.Pattern[str]:
+    """A pattern of JSON Schema, where ``$`` is the end of the text and nothing else."""
+    return re.compile(text[:-1] + r"\Z" if text.endswith("$") else text)
 
 
 def _object(value: Any, what: str) -> dict[str, Any]:

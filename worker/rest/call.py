@@ -14,8 +14,9 @@ from worker.rest.facade import RestError
 from worker.rest.routing import REASONS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+    from worker.rest.access import Principal
     from worker.rest.facade import Herder
     from worker.rest.internal import InternalHerder
     from worker.rest.settings import RestSettings
@@ -35,6 +36,8 @@ class Call:
         herder: the cluster.
         workers: what signed requests between workers ask for; None where there are none.
         settings: the REST layer's settings.
+        principal: who asks.
+        admin_ports: the ports of ``admin.listeners``, once they listen.
     """
 
     request: web.Request
@@ -42,6 +45,8 @@ class Call:
     herder: Herder
     workers: InternalHerder | None
     settings: RestSettings
+    principal: Principal
+    admin_ports: Callable[[], Sequence[int]]
 
     @property
     def connector(self) -> str:
@@ -59,6 +64,17 @@ class Call:
         if not _INTEGER.match(text) or not -(1 << 31) <= int(text) < 1 << 31:
             raise RestError(404, REASONS[404])
         return int(text)
+
+    def check_class(self, config: Mapping[str, str | None]) -> None:
+        """Refuse a connector that ``connector.class.allow`` leaves out; a configuration without a class is none.
+
+        Raises:
+            RestError: 403.
+        """
+        name = config.get("connector.class")
+        if name is not None and self.settings.classes and name not in self.settings.classes:
+            raise RestError(403, f"connector.class {name} is not among those that connector.class.allow of this cluster's "
+                                 f"workers names: {', '.join(self.settings.classes)}")
 
     def flag(self, name: str, *, default: bool) -> bool:
         """A boolean query parameter as Java reads it: everything but ``true`` is false."""

@@ -1,13 +1,25 @@
 """``/connectors``: create, read, change, delete and steer connectors."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from worker.rest import bodies
+from worker.rest.access import readable
 from worker.rest.call import answer, empty
 from worker.rest.checks import check_no_nulls, check_type
 from worker.rest.facade import RestError
-from worker.rest.routing import Route
+from worker.rest.operations import CONFLICT, FORWARD, NAMED, UNKNOWN, Operation, Query, Reply, Tag, links
+from worker.rest.routing import Access, Route
+from worker.rest.schemas import (
+    Config,
+    ConfigBody,
+    ConnectorInfo,
+    ConnectorList,
+    ConnectorStatus,
+    CreateConnector,
+    Explanation,
+    Progress,
+)
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -17,7 +29,7 @@ if TYPE_CHECKING:
 
 async def list_connectors(call: Call) -> web.Response:
     """``GET /connectors[?expand=status][&expand=info]``."""
-    names = await call.herder.connectors()
+    names = readable(call.principal, await call.herder.connectors())
     if "expand" not in call.request.query:
         return answer(names)
     expansions = call.request.query.getall("expand")
@@ -41,7 +53,9 @@ async def list_connectors(call: Call) -> web.Response:
 async def create(call: Call) -> web.Response:
     """``POST /connectors``: 201 with its address."""
     request = bodies.read_create(await call.request.read())
+    call.principal.require(Access.ADMIN, request.name)
     config = named(request.name, request.config)
+    call.check_class(config)
     info = await call.herder.create_connector(request.name, config, request.initial_state)
     return answer(info, 201, {"Location": call.location(request.name)})
 
@@ -65,6 +79,7 @@ async def get_config(call: Call) -> web.Response:
 async def put_config(call: Call) -> web.Response:
     """``PUT /connectors/{connector}/config``: 201 if it is new, 200 otherwise."""
     config = named(call.connector, bodies.read_config(await call.request.read()))
+    call.check_class(config)
     created, info = await call.herder.put_connector_config(call.connector, config)
     return answer(info, 201, {"Location": call.location(call.connector)}) if created else answer(info)
 
@@ -72,6 +87,7 @@ async def put_config(call: Call) -> web.Response:
 async def patch_config(call: Call) -> web.Response:
     """``PATCH /connectors/{connector}/config`` (KIP-477): null removes a property."""
     patch = bodies.read_config(await call.request.read())
+    call.check_class(patch)
     return answer(await call.herder.patch_connector_config(call.connector, patch))
 
 
@@ -133,19 +149,70 @@ def named(name: str, config: dict[str, str | None]) -> dict[str, str]:
     return check_no_nulls(complete)
 
 
+_INVALID = "The configuration is invalid, or the body is not understood."
+_LINES = {"connector.class": "FileStreamSource", "tasks.max": "1", "topic": "lines", "file": "/data/lines.txt"}
+
+
+def _target(name: str, summary: str, reply: int, doc: str) -> Operation:
+    return Operation(name, summary, Tag.CONNECTORS, {reply: Reply(doc)}, {404: UNKNOWN, 409: CONFLICT}, (FORWARD,))
+
+
 ROUTES = (
-    Route("GET", "/connectors", list_connectors),
-    Route("POST", "/connectors", create, takes_body=True),
-    Route("GET", "/connectors/{connector}", get),
-    Route("DELETE", "/connectors/{connector}", delete),
-    Route("GET", "/connectors/{connector}/config", get_config),
-    Route("PUT", "/connectors/{connector}/config", put_config, takes_body=True),
-    Route("PATCH", "/connectors/{connector}/config", patch_config, takes_body=True),
-    Route("GET", "/connectors/{connector}/status", status),
-    Route("POST", "/connectors/{connector}/restart", restart),
-    Route("PUT", "/connectors/{connector}/pause", pause),
-    Route("PUT", "/connectors/{connector}/resume", resume),
-    Route("PUT", "/connectors/{connector}/stop", stop),
-    Route("GET", "/connectors/{connector}/explain", explain),
-    Route("GET", "/connectors/{connector}/progress", progress),
+    Route("GET", "/connectors", list_connectors, operation=Operation(
+        "listConnectors", "The names of all connectors, and what else is asked for.", Tag.CONNECTORS,
+        {200: Reply("A list of names; with `expand` an object by name.", ConnectorList,
+                    links=links({"connector": "$response.body#/0"}, "getConnector", "getStatus"))},
+        query=(Query("expand", "What to say of each connector.", list[Literal["status", "info"]]),))),
+    Route("POST", "/connectors", create, Access.ADMIN, operation=Operation(
+        "createConnector", "Create a connector.", Tag.CONNECTORS,
+        {201: Reply("It is created; its tasks start within a moment.", ConnectorInfo, location=True, links=NAMED)},
+        {400: _INVALID, 409: f"There is one of this name. {CONFLICT}"}, (FORWARD,), CreateConnector,
+        {"a file": {"name": "lines", "config": _LINES},
+         "stopped": {"name": "lines", "config": _LINES, "initial_state": "STOPPED"}})),
+    Route("GET", "/connectors/{connector}", get, operation=Operation(
+        "getConnector", "A connector's configuration and tasks.", Tag.CONNECTORS, {200: Reply(
+            "The connector.", ConnectorInfo, links=links({
+                "connector": "$response.body#/name", "task": "$response.body#/tasks/0/task"}, "getTaskStatus", "restartTask"))},
+        {404: UNKNOWN})),
+    Route("DELETE", "/connectors/{connector}", delete, Access.ADMIN, operation=Operation(
+        "deleteConnector", "Delete a connector. Its offsets stay.", Tag.CONNECTORS, {204: Reply("It is deleted.")},
+        {404: UNKNOWN, 409: CONFLICT}, (FORWARD,))),
+    Route("GET", "/connectors/{connector}/config", get_config, operation=Operation(
+        "getConfig", "A connector's configuration.", Tag.CONNECTORS, {200: Reply("The configuration.", Config)},
+        {404: UNKNOWN})),
+    Route("PUT", "/connectors/{connector}/config", put_config, Access.ADMIN, operation=Operation(
+        "putConfig", "Replace a connector's configuration, or create the connector.", Tag.CONNECTORS,
+        {200: Reply("It is replaced.", ConnectorInfo, links=NAMED),
+         201: Reply("It is created.", ConnectorInfo, location=True, links=NAMED)},
+        {400: _INVALID, 409: CONFLICT}, (FORWARD,), ConfigBody, {"a file": _LINES})),
+    Route("PATCH", "/connectors/{connector}/config", patch_config, Access.ADMIN, operation=Operation(
+        "patchConfig", "Change some of a connector's properties (KIP-477).", Tag.CONNECTORS,
+        {200: Reply("They are changed.", ConnectorInfo)}, {400: _INVALID, 404: UNKNOWN, 409: CONFLICT}, (FORWARD,), ConfigBody,
+        {"one less, one more": {"batch.size": None, "tasks.max": 2}}, note="Null takes a property away.")),
+    Route("GET", "/connectors/{connector}/status", status, operation=Operation(
+        "getStatus", "States of a connector and of its tasks.", Tag.CONNECTORS,
+        {200: Reply("The states, from the moment it is created.", ConnectorStatus, links=links(
+            {"connector": "$response.body#/name", "task": "$response.body#/tasks/0/id"}, "getTaskStatus", "restartTask"))},
+        {404: UNKNOWN})),
+    Route("POST", "/connectors/{connector}/restart", restart, Access.OPERATE, operation=Operation(
+        "restartConnector", "Restart a connector (KIP-745).", Tag.CONNECTORS,
+        {204: Reply("The connector's own instance is being restarted."),
+         202: Reply("With `includeTasks` or `onlyFailed`: the states, RESTARTING for what is going to be.", ConnectorStatus)},
+        {404: UNKNOWN, 409: CONFLICT},
+        (Query("includeTasks", "Whether its tasks are restarted too.", bool, default=False),
+         Query("onlyFailed", "Whether only what has FAILED is.", bool, default=False), FORWARD))),
+    Route("PUT", "/connectors/{connector}/pause", pause, Access.OPERATE, operation=_target(
+        "pauseConnector", "Pause a connector; its tasks stay where they are.", 202, "It is being paused.")),
+    Route("PUT", "/connectors/{connector}/resume", resume, Access.OPERATE, operation=_target(
+        "resumeConnector", "Let a paused or stopped connector run.", 202, "It is being resumed.")),
+    Route("PUT", "/connectors/{connector}/stop", stop, Access.OPERATE, operation=_target(
+        "stopConnector", "Stop a connector and end its tasks (KIP-875).", 204, "It is being stopped.")),
+    Route("GET", "/connectors/{connector}/explain", explain, operation=Operation(
+        "explainConnector", "Why each task is where it is, or why it isn't running.", Tag.CONNECTORS,
+        {200: Reply("What the leader knows.", Explanation)}, {404: UNKNOWN, 409: CONFLICT}, (FORWARD,), kafka=False)),
+    Route("GET", "/connectors/{connector}/progress", progress, operation=Operation(
+        "getProgress", "How far a connector that moves data itself is (a Spark job).", Tag.CONNECTORS,
+        {200: Reply("What its job has said last.", Progress)},
+        {400: "The connector is a source: its offsets say how far it is.", 404: UNKNOWN, 409: CONFLICT}, (FORWARD,),
+        kafka=False)),
 )

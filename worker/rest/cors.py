@@ -13,6 +13,11 @@ _HEADERS: Final = ("X-Requested-With", "Content-Type", "Accept", "Origin")
 _MAX_AGE_S: Final = 1800
 
 
+def is_preflight(method: str, headers: Mapping[str, str]) -> bool:
+    """Whether a browser asks if it may send a request: it sends no credentials with that (Fetch standard)."""
+    return method == "OPTIONS" and "Origin" in headers and "Access-Control-Request-Method" in headers
+
+
 def cors_headers(settings: RestSettings, method: str, headers: Mapping[str, str]) -> dict[str, str]:
     """The headers to add to the answer of a request; empty for origins that may not call.
 
@@ -27,12 +32,16 @@ def cors_headers(settings: RestSettings, method: str, headers: Mapping[str, str]
     vary = {} if "*" in settings.origins else {"Vary": "Origin"}
     if not any(fnmatchcase(origin, pattern) for pattern in settings.origins):
         return vary
-    allowed = {"Access-Control-Allow-Origin": origin, "Access-Control-Allow-Credentials": "true", **vary}
+    allowed = {"Access-Control-Allow-Origin": origin, **vary}
+    # Every page of the world may not use what a visitor's browser knows by heart.
+    if vary or not settings.auth.on:
+        allowed["Access-Control-Allow-Credentials"] = "true"
     wanted = headers.get("Access-Control-Request-Method")
     if method != "OPTIONS" or wanted is None:
         return allowed
     asked = [item.strip().lower() for item in headers.get("Access-Control-Request-Headers", "").split(",") if item.strip()]
-    if wanted.upper() not in settings.methods or not set(asked) <= {item.lower() for item in _HEADERS}:
+    named = (*_HEADERS, "Authorization") if settings.auth.on else _HEADERS
+    if wanted.upper() not in settings.methods or not set(asked) <= {item.lower() for item in named}:
         return vary
     return {**allowed, "Access-Control-Max-Age": str(_MAX_AGE_S),
-            "Access-Control-Allow-Methods": ",".join(settings.methods), "Access-Control-Allow-Headers": ",".join(_HEADERS)}
+            "Access-Control-Allow-Methods": ",".join(settings.methods), "Access-Control-Allow-Headers": ",".join(named)}

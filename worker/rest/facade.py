@@ -18,11 +18,12 @@ REBALANCE_TEXT = "Cannot complete request because of a conflicting operation (e.
 
 
 class RestError(MillraceError):
-    """An answer other than success: ``{"error_code": status, "message": text}``."""
+    """An answer other than success: ``{"error_code": status, "message": text}``, with these headers beside it."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
         self.status = status
+        self.headers = dict(headers or {})
 
 
 class NotLeader(MillraceError):
@@ -148,11 +149,17 @@ class Herder(Protocol):
     async def connector_tables(self, name: str) -> list[dict[str, Any]]:
         """Its tables with their versions."""
 
+    async def plugin_environments(self) -> dict[str, Any]:
+        """This worker's environments of ``plugin.path``, their plugins and hosts, and what can't be used."""
+
+    async def refresh_plugins(self) -> dict[str, Any]:
+        """Look at ``plugin.path`` of this worker now; answers as ``plugin_environments``."""
+
     async def drain(self) -> dict[str, Any]:
         """Hand this worker's connectors and tasks over; answers at once with what is still here."""
 
     async def health(self) -> tuple[bool, str]:
         """KIP-1017: (healthy, message)."""
 
-    async def metrics(self) -> str:
+    async def metrics(self) -> bytes:
         """The Prometheus exposition."""

@@ -1,6 +1,9 @@
 """Requests from one worker to another: those of clients that only the leader can answer, and the workers' own."""
 from __future__ import annotations
 
+import asyncio
+import logging
+import time
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
@@ -8,20 +11,41 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
+from connectors.errors import ConfigInvalid
+from worker.rest.access import Grant, Principal
 from worker.rest.call import empty, optional_flag
 from worker.rest.facade import REBALANCE_TEXT, RestError
-from worker.rest.signing import signature_headers
+from worker.rest.files import LOOK_S, fingerprint
+from worker.rest.routing import Access
+from worker.rest.signing import (
+    ALGORITHM_HEADER,
+    SIGNATURE_HEADER,
+    STALE_HEADER,
+    WORKER_HEADER,
+    Asked,
+    sign_request,
+    signature_headers,
+)
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
+    from multidict import CIMultiDictProxy
+
+    from worker.rest.files import Fingerprint
     from worker.rest.signing import SessionKey
 
-#: Headers that belong to one connection, not to the request.
-_NOT_FORWARDED: Final = frozenset({
-    "host", "content-length", "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer",
-    "transfer-encoding", "upgrade", "accept-encoding", "expect"})
+#: Headers of a client's request that the leader needs; whatever else there is stays here, above all what describes this
+#: connection or would pass for a worker's signature.
+_FORWARDED: Final = frozenset({
+    "accept", "content-type", "x-request-id", "traceparent", "tracestate", SIGNATURE_HEADER.lower(), ALGORITHM_HEADER.lower()})
+#: A request whose signature did not fit is signed again so often: the session key may have changed on the way.
+_SIGNATURES: Final = 4
+_SIGN_AGAIN_S: Final = 0.25
+#: Who asks when a worker does so for itself.
+_WORKER: Final = Principal("worker", "worker", (Grant(Access.ADMIN),))
+_log = logging.getLogger("worker.rest")
 _IO_ERROR: Final = "IO Error trying to forward REST request: "
 
 
@@ -48,13 +72,17 @@ class WorkerClient:
 
     Args:
         timeout_s: deadline of a call.
-        make_tls: makes the TLS context for an https address; called on first use only.
+        make_tls: makes the TLS context for an https address; called in a thread.
+        files: the files it reads; when they change, it is called again.
     """
 
-    def __init__(self, timeout_s: float, make_tls: Callable[[], ssl.SSLContext]) -> None:
+    def __init__(self, timeout_s: float, make_tls: Callable[[], ssl.SSLContext], files: Sequence[str] = ()) -> None:
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)
         self._make_tls = make_tls
+        self._files = tuple(files)
         self._tls: ssl.SSLContext | None = None
+        self._tls_files: Fingerprint = ()
+        self._tls_looked = 0.0
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
@@ -62,26 +90,63 @@ class WorkerClient:
         if self._session is not None:
             await self._session.close()
 
-    async def forward(self, request: web.Request, leader_url: str | None) -> web.Response:
+    async def forward(self, request: web.Request, leader_url: str | None, principal: Principal,
+                      session_key: Callable[[], SessionKey | None]) -> web.Response:
         """Ask the leader, and answer with its answer.
 
+        The caller was authenticated here: the leader is told who it is, signed. Where nobody is authenticated, the leader gets
+        the client's own credentials and decides.
+
+        Args:
+            request: the client's.
+            leader_url: the leader's REST address, or None.
+            principal: who asks.
+            session_key: the cluster's current key.
+
         Raises:
-            RestError: 409 without a leader or after two hops, 500 if it can't be reached.
+            RestError: 409 without a leader or after two hops, 500 if it can't be reached, 503 if it takes no signature of this
+                worker.
         """
         forward = next_hop(optional_flag(request, "forward"))
         if leader_url is None:
             raise RestError(409, REBALANCE_TEXT)
         url = target(leader_url, request.rel_url.raw_path, request.query.items(), forward=forward)
-        headers = [(name, value) for name, value in request.headers.items() if name.lower() not in _NOT_FORWARDED]
-        status, answered, body = await self._call(request.method, url, headers, await request.read())
+        headers = [(name, value) for name, value in request.headers.items() if name.lower() in _FORWARDED]
+        body = await request.read()
+        if principal.method == "none":
+            headers += [("Authorization", value) for value in request.headers.getall("Authorization", [])]
+            status, answered, body = await self._call(request.method, url, headers, body)
+        else:
+            status, answered, body = await self._call_for(principal, session_key, Asked(
+                request.method, url.raw_path_qs, leader_url.rstrip("/")), url, headers, body)
         if not body and status != 200:
             return empty(status)
         response = web.Response(body=body, status=status)
         response.headers["Content-Type"] = answered.get("Content-Type", "application/json")
+        for name in ("WWW-Authenticate", "Retry-After"):
+            if name in answered:
+                response.headers[name] = answered[name]
         if "Location" in answered:
             # The client knows this worker, not the leader.
             response.headers["Location"] = f"{request.scheme}://{request.host}{URL(answered['Location']).raw_path}"
         return response
+
+    async def _call_for(self, principal: Principal, session_key: Callable[[], SessionKey | None], asked: Asked, url: URL,
+                        headers: Sequence[tuple[str, str]], body: bytes) -> tuple[int, CIMultiDictProxy[str], bytes]:
+        """Call for somebody; where the other worker has another session key at the moment, some times."""
+        for left in reversed(range(_SIGNATURES)):
+            key = session_key()
+            if key is None:
+                raise RestError(503, "This worker has not read the session key yet, with which it signs for the leader",
+                                {"Retry-After": "1"})
+            signed = sign_request(key, asked, body, principal, time.time())
+            status, answered, data = await self._call(asked.method, url, [*headers, (WORKER_HEADER, signed)], body)
+            if status != 403 or STALE_HEADER not in answered:
+                return status, answered, data
+            if left:
+                await asyncio.sleep(_SIGN_AGAIN_S)
+        raise RestError(503, "The leader does not accept this worker's signature: do both read the same config topic, and are "
+                             "their clocks right? " + data.decode(errors="replace"), {"Retry-After": "1"})
 
     async def send_signed(self, method: str, leader_url: str, raw_path: str, body: bytes, session: SessionKey) -> None:
         """An internal request.
@@ -94,23 +159,45 @@ class WorkerClient:
             session: the key to sign with.
 
         Raises:
-            RestError: the other worker's refusal, or 500 if it can't be reached.
+            RestError: the other worker's refusal, 500 if it can't be reached, 503 if it has another key at the moment.
         """
-        headers = [("Content-Type", "application/json"), *signature_headers(session, body).items()]
-        status, _, answered = await self._call(method, URL(leader_url.rstrip("/") + raw_path, encoded=True), headers, body)
+        url = URL(leader_url.rstrip("/") + raw_path, encoded=True)
+        asked = Asked(method, url.raw_path_qs, leader_url.rstrip("/"))
+        headers = [("Content-Type", "application/json"), *signature_headers(session, body).items(),
+                   (WORKER_HEADER, sign_request(session, asked, body, _WORKER, time.time()))]
+        status, headers_answered, answered = await self._call(method, url, headers, body)
+        if status == 403 and STALE_HEADER in headers_answered:
+            raise RestError(503, answered.decode(errors="replace"))
         if status >= 300:
             raise RestError(status, answered.decode(errors="replace"))
 
-    async def _call(self, method: str, url: URL, headers: list[tuple[str, str]],
-                    body: bytes) -> tuple[int, dict[str, str], bytes]:
+    async def _call(self, method: str, url: URL, headers: Sequence[tuple[str, str]],
+                    body: bytes) -> tuple[int, CIMultiDictProxy[str], bytes]:
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=self._timeout, auto_decompress=True,
                                                   skip_auto_headers=("User-Agent", "Content-Type"))
-        if url.scheme == "https" and self._tls is None:
-            self._tls = self._make_tls()
+        if url.scheme == "https":
+            await self._prepare_tls()
         try:
             async with self._session.request(method, url, headers=headers, data=body or None, ssl=self._tls or True,
                                              allow_redirects=False) as response:
-                return response.status, dict(response.headers), await response.read()
+                return response.status, response.headers, await response.read()
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise RestError(500, _IO_ERROR + (str(error) or type(error).__name__)) from error
+
+    async def _prepare_tls(self) -> None:
+        """Make the TLS context, and make it anew when its files have changed."""
+        now = time.monotonic()
+        if self._tls is not None and (not self._files or now - self._tls_looked < LOOK_S):
+            return
+        self._tls_looked = now
+        found = await asyncio.to_thread(fingerprint, self._files)
+        if self._tls is not None and found == self._tls_files:
+            return
+        try:
+            self._tls = await asyncio.to_thread(self._make_tls)
+        except ConfigInvalid as error:
+            if self._tls is None:
+                raise RestError(500, _IO_ERROR + str(error)) from error
+            _log.error("The certificates for requests to other workers can't be read again; the old ones stay: %s", error)
+        self._tls_files = found

@@ -5,7 +5,9 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from worker.rest.call import answer
-from worker.rest.routing import Route
+from worker.rest.operations import Operation, Reply, Tag
+from worker.rest.routing import Access, Route
+from worker.rest.schemas import Health
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -36,4 +38,9 @@ def verdict(*, healthy: bool, ready: bool, detail: str) -> tuple[int, dict[str, 
     return status, {"status": word, "message": f"{text} {detail}".rstrip()}
 
 
-ROUTES = (Route("GET", "/health", health, when_ready=False),)
+ROUTES = (
+    Route("GET", "/health", health, Access.PUBLIC, when_ready=False, operation=Operation(
+        "getHealth", "Whether this worker can do its work (KIP-1017).", Tag.WORKER,
+        {200: Reply("It can.", Health), 503: Reply("It is still starting.", Health),
+         500: Reply("It can't, or the check took too long.", Health)})),
+)

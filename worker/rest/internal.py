@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Protocol
 from worker.rest import bodies
 from worker.rest.call import empty
 from worker.rest.facade import RestError
-from worker.rest.routing import Route
-from worker.rest.signing import verify
+from worker.rest.operations import CONFLICT, Operation, Reply, Tag
+from worker.rest.routing import Access, Route
+from worker.rest.schemas import ConfigBody
+from worker.rest.signing import UNSIGNED, verify
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,10 +55,20 @@ async def _verified(call: Call) -> tuple[InternalHerder, bytes]:
         raise RestError(503, "This worker takes no requests from other workers")
     data = await call.request.read()
     verify(call.request.headers, data, call.workers.session_key(), call.workers.signature_algorithms())
+    # KIP-507's signature is of the body alone, and could be sent again, elsewhere: the worker's own must be there too.
+    if call.principal.method != "worker":
+        raise RestError(400, UNSIGNED)
     return call.workers, data
 
 
+_REFUSED = {400: "The request has no signature, or the body is not understood.", 403: "The signature is wrong.",
+            409: CONFLICT, 503: "This worker takes no such requests, or does not know the session key yet."}
+
 ROUTES = (
-    Route("POST", "/connectors/{connector}/tasks", put_tasks, when_ready=False),
-    Route("PUT", "/connectors/{connector}/fence", fence, when_ready=False),
+    Route("POST", "/connectors/{connector}/tasks", put_tasks, Access.INTERNAL, when_ready=False, operation=Operation(
+        "putTaskConfigs", "Between workers: write a connector's task configurations.", Tag.INTERNAL,
+        {204: Reply("They are written.")}, _REFUSED, body=list[ConfigBody])),
+    Route("PUT", "/connectors/{connector}/fence", fence, Access.INTERNAL, when_ready=False, operation=Operation(
+        "fenceZombies", "Between workers: fence the producers of earlier tasks (exactly once).", Tag.INTERNAL,
+        {204: Reply("They are fenced.")}, _REFUSED)),
 )

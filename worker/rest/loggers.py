@@ -1,24 +1,26 @@
 """``/admin/loggers`` (KIP-495, KIP-976): levels of loggers, on this worker or on all."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from worker.rest import bodies
 from worker.rest.call import answer, empty
 from worker.rest.facade import RestError
-from worker.rest.routing import Route
+from worker.rest.operations import CONFLICT, FORWARD, Operation, Query, Reply, Tag
+from worker.rest.routing import Access, Route
+from worker.rest.schemas import Level, LevelRequest, LoggerLevel
 
 if TYPE_CHECKING:
     from aiohttp import web
 
     from worker.rest.call import Call
 
-LEVELS: Final = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL", "OFF", "ALL")
+LEVELS: Final[tuple[str, ...]] = get_args(Level)
 
 
 async def list_loggers(call: Call) -> web.Response:
-    """``GET /admin/loggers``."""
-    return answer(await call.herder.loggers())
+    """``GET /admin/loggers``; loggers that are off are left out, as in Kafka Connect, though each can be asked for by name."""
+    return answer({name: state for name, state in (await call.herder.loggers()).items() if state["level"] != "OFF"})
 
 
 async def get_logger(call: Call) -> web.Response:
@@ -40,7 +42,17 @@ async def set_level(call: Call) -> web.Response:
 
 
 ROUTES = (
-    Route("GET", "/admin/loggers", list_loggers, when_ready=False),
-    Route("GET", "/admin/loggers/{logger}", get_logger, when_ready=False),
-    Route("PUT", "/admin/loggers/{logger}", set_level, when_ready=False, takes_body=True),
+    Route("GET", "/admin/loggers", list_loggers, when_ready=False, operation=Operation(
+        "listLoggers", "All loggers with a level of their own, but for those that are off.", Tag.ADMIN,
+        {200: Reply("Their levels by name.", dict[str, LoggerLevel])})),
+    Route("GET", "/admin/loggers/{logger}", get_logger, when_ready=False, operation=Operation(
+        "getLogger", "A logger's level.", Tag.ADMIN, {200: Reply("Its level.", LoggerLevel)},
+        {404: "There is no such logger."})),
+    Route("PUT", "/admin/loggers/{logger}", set_level, Access.ADMIN, when_ready=False, operation=Operation(
+        "setLogLevel", "Set the level of a logger and of its children.", Tag.ADMIN,
+        {200: Reply("The loggers that were changed on this worker.", list[str]),
+         204: Reply("All workers have been told (`scope=cluster`).")},
+        {400: "The body names no level, or is not understood.", 404: "There is no such level.", 409: CONFLICT},
+        (Query("scope", "Where (KIP-976): this worker or all.", Literal["worker", "cluster"], "worker"), FORWARD),
+        LevelRequest, {"more": {"level": "DEBUG"}})),
 )

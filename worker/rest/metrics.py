@@ -1,21 +1,47 @@
 """``GET /metrics``: the Prometheus exposition. Not in Kafka Connect."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+import gzip
+from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
+from worker.rest.operations import Operation, Reply, Tag
 from worker.rest.routing import Route
 
 if TYPE_CHECKING:
     from worker.rest.call import Call
 
+#: Shorter bodies are not worth compressing.
+_WORTH_IT: Final = 4096
+
 
 async def metrics(call: Call) -> web.Response:
-    """The metrics as text; scrapers negotiate a format of their own, which is not looked at."""
-    response = web.Response(body=(await call.herder.metrics()).encode())
+    """The metrics as text, gzipped for who accepts that; scrapers negotiate other formats too, which are not looked at."""
+    body = await call.herder.metrics()
+    response = web.Response(body=body)
+    if len(body) >= _WORTH_IT and accepts_gzip(call.request.headers.getall("Accept-Encoding", [])):
+        # In a thread: zlib lets the event loop go on meanwhile.
+        response = web.Response(body=await asyncio.to_thread(gzip.compress, body, 1))
+        response.headers["Content-Encoding"] = "gzip"
+    response.headers["Vary"] = "Accept-Encoding"
     response.headers["Content-Type"] = "text/plain; version=0.0.4; charset=utf-8"
     return response
 
 
-ROUTES = (Route("GET", "/metrics", metrics, when_ready=False, negotiate=False),)
+def accepts_gzip(values: list[str]) -> bool:
+    """Whether ``Accept-Encoding`` allows gzip (RFC 9110, 12.5.3)."""
+    weights: dict[str, str] = {}
+    for part in ",".join(values).split(","):
+        coding, _, weight = part.partition(";")
+        weights[coding.strip().lower()] = weight.strip().lower()
+    found = weights.get("gzip", weights.get("*"))
+    return found is not None and found.rstrip("0").rstrip(".") not in {"q=", "q=0"}
+
+
+ROUTES = (
+    Route("GET", "/metrics", metrics, when_ready=False, negotiate=False, operation=Operation(
+        "getMetrics", "This worker's numbers for Prometheus.", Tag.WORKER,
+        {200: Reply("Prometheus' text format, version 0.0.4.", str, media="text/plain")}, kafka=False)),
+)

@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING
 
 from worker.rest import bodies
 from worker.rest.call import answer
-from worker.rest.routing import Route
+from worker.rest.operations import CONFLICT, FORWARD, UNKNOWN, Operation, Reply, Tag
+from worker.rest.routing import Access, Route
+from worker.rest.schemas import Message, Offsets, OffsetsRequest
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -29,8 +31,22 @@ async def reset(call: Call) -> web.Response:
     return answer({"message": await call.herder.reset_connector_offsets(call.connector)})
 
 
+_RUNNING = "The connector is not STOPPED"
+
 ROUTES = (
-    Route("GET", "/connectors/{connector}/offsets", get),
-    Route("PATCH", "/connectors/{connector}/offsets", alter, takes_body=True),
-    Route("DELETE", "/connectors/{connector}/offsets", reset),
+    Route("GET", "/connectors/{connector}/offsets", get, operation=Operation(
+        "getOffsets", "A connector's saved offsets (KIP-875).", Tag.OFFSETS, {200: Reply("All of them.", Offsets)},
+        {404: UNKNOWN})),
+    Route("PATCH", "/connectors/{connector}/offsets", alter, Access.ADMIN, operation=Operation(
+        "alterOffsets", "Overwrite or forget some of a connector's offsets.", Tag.OFFSETS,
+        {200: Reply("They are changed.", Message)},
+        {404: UNKNOWN, 409: CONFLICT, 400: f"{_RUNNING}, it can't resume from such an offset, or the body is not understood."},
+        (FORWARD,), OffsetsRequest,
+        {"a file": {"offsets": [{"partition": {"filename": "/data/lines.txt"}, "offset": {"position": 20}}]},
+         "forget": {"offsets": [{"partition": {"filename": "/data/lines.txt"}, "offset": None}]}},
+        note="The connector must be STOPPED.")),
+    Route("DELETE", "/connectors/{connector}/offsets", reset, Access.ADMIN, operation=Operation(
+        "resetOffsets", "Forget all of a connector's offsets.", Tag.OFFSETS, {200: Reply("They are forgotten.", Message)},
+        {404: UNKNOWN, 409: CONFLICT, 400: f"{_RUNNING}, or it can't begin anew."}, (FORWARD,),
+        note="The connector must be STOPPED.")),
 )

@@ -7,7 +7,9 @@ from worker.rest import bodies
 from worker.rest.call import answer
 from worker.rest.checks import add_null_errors, check_type
 from worker.rest.facade import RestError
-from worker.rest.routing import Route
+from worker.rest.operations import Operation, Query, Reply, Tag, links
+from worker.rest.routing import Access, Route
+from worker.rest.schemas import ConfigBody, ConfigInfos, ConfigKeyInfo, Plugin
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -35,6 +37,7 @@ async def validate(call: Call) -> web.Response:
     if given is not None and not _normal(given).endswith(_normal(plugin)):
         raise RestError(400, f"Included connector type {given} does not match request type {plugin}")
     check_type(config)
+    call.check_class(config)
     infos = await call.herder.validate(plugin, {name: value for name, value in config.items() if value is not None})
     return answer(add_null_errors(infos, [name for name, value in config.items() if value is None]))
 
@@ -44,7 +47,21 @@ def _normal(name: str) -> str:
 
 
 ROUTES = (
-    Route("GET", "/connector-plugins", list_plugins),
-    Route("GET", "/connector-plugins/{plugin}/config", plugin_config),
-    Route("PUT", "/connector-plugins/{plugin}/config/validate", validate, takes_body=True),
+    Route("GET", "/connector-plugins", list_plugins, operation=Operation(
+        "listPlugins", "The plugins of this worker.", Tag.PLUGINS,
+        {200: Reply("A connector stands under each name that `connector.class` may have.", list[Plugin],
+                    links=links({"plugin": "$response.body#/0/class"}, "getPluginConfig"))},
+        query=(Query("connectorsOnly", "Whether converters, transforms and predicates are left out.", bool, default=True),))),
+    Route("GET", "/connector-plugins/{plugin}/config", plugin_config, operation=Operation(
+        "getPluginConfig", "The options of a plugin (KIP-769).", Tag.PLUGINS,
+        {200: Reply("Their declarations.", list[ConfigKeyInfo])},
+        {400: "There is no such version, or the plugin's options can't be shown.", 404: "There is no such plugin."},
+        (Query("version", "A version or a range of them (KIP-891)."),))),
+    # Connectors connect to check what they are given, with what config providers hold: no less than creating one.
+    Route("PUT", "/connector-plugins/{plugin}/config/validate", validate, Access.ADMIN, operation=Operation(
+        "validateConfig", "Check a configuration, without creating anything.", Tag.PLUGINS,
+        {200: Reply("Every option with its value and its errors; `error_count` is 0 for a valid one.", ConfigInfos)},
+        {400: "There is no such connector, `connector.class` is missing or another, or the body is not understood."},
+        body=ConfigBody, examples={"a file": {"connector.class": "FileStreamSource", "name": "lines", "topic": "lines",
+                                              "file": "/data/lines.txt"}})),
 )

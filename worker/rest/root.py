@@ -4,7 +4,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from worker.rest.call import answer
+from worker.rest.operations import Operation, Reply, Tag
 from worker.rest.routing import Route
+from worker.rest.schemas import Root
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -17,4 +19,7 @@ async def root(call: Call) -> web.Response:
     return answer(call.herder.root())
 
 
-ROUTES = (Route("GET", "/", root),)
+ROUTES = (
+    Route("GET", "/", root, operation=Operation(
+        "getWorker", "The worker's version and the id of its Kafka cluster.", Tag.WORKER, {200: Reply("What it is.", Root)})),
+)

@@ -6,6 +6,7 @@ the end makes no difference.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
@@ -17,11 +18,25 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from worker.rest.call import Call
+    from worker.rest.operations import Operation
 
 #: Kafka Connect's texts for errors that no resource is asked for.
 REASONS: Final = {404: "HTTP 404 Not Found", 405: "HTTP 405 Method Not Allowed", 406: "HTTP 406 Not Acceptable",
                   415: "HTTP 415 Unsupported Media Type"}
 _JSON: Final = "application/json"
+
+
+class Access(StrEnum):
+    """What a caller must be allowed to do for an operation; each of read, operate and admin includes those before it.
+
+    PUBLIC needs nothing, INTERNAL the signature of another worker.
+    """
+
+    PUBLIC = "public"
+    READ = "read"
+    OPERATE = "operate"
+    ADMIN = "admin"
+    INTERNAL = "internal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +47,19 @@ class Route:
         method: the HTTP method.
         path: the path, with ``{name}`` where a segment is a parameter.
         handler: answers it.
+        access: what a caller must be allowed to do.
         when_ready: answer 503 until the worker has caught up with the cluster's state.
         negotiate: speak only JSON: refuse other media types with 406 and 415.
-        takes_body: a body without a content type is refused, as Jersey does where it would have to read it.
+        operation: what it takes and answers.
     """
 
     method: str
     path: str
     handler: Callable[[Call], Awaitable[web.Response]]
+    access: Access = Access.READ
     when_ready: bool = True
     negotiate: bool = True
-    takes_body: bool = False
+    operation: Operation = field(kw_only=True, compare=False)
 
 
 @dataclass(slots=True)
@@ -129,7 +146,8 @@ def check_media(route: Route, accept: str | None, content_type: str | None, *, h
     if not route.negotiate:
         return
     if content_type is None:
-        if route.takes_body and has_body:
+        # Jersey refuses what it would have to read; it reads nothing where no body is declared.
+        if route.operation.body is not None and has_body:
             raise RestError(415, REASONS[415])
     elif _media(content_type) != _JSON:
         raise RestError(415, REASONS[415])

@@ -4,33 +4,55 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from aiohttp import web
 
 from connectors.errors import ConfigInvalid
 from worker.rest.app import create_app
-from worker.rest.settings import address
-from worker.rest.tls import server_context
+from worker.rest.files import Watch, fingerprints, watch
+from worker.rest.guard import Guard
+from worker.rest.settings import address, tls_files
+from worker.tls import server_context
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Mapping
 
-    from worker.rest.app import Part
     from worker.rest.facade import Herder
     from worker.rest.internal import InternalHerder
+    from worker.rest.routes import Part
     from worker.rest.settings import Listener, RestSettings
 
 _log = logging.getLogger("worker.rest")
 #: Requests under way get this long to end when the server stops.
 _SHUTDOWN_S = 5.0
+#: aiohttp answers longer request lines, longer header fields and more of them with 400.
+_LONGEST_LINE = 8190
+_MOST_FIELDS = 128
+
+
+@dataclass(slots=True)
+class _Bound:
+    """A listener that is open: its sockets, of which ``servers`` serve copies, so that they can be replaced."""
+
+    listener: Listener
+    sockets: list[socket.socket]
+    serves: web.Server
+    tls: Mapping[str, str]
+    servers: list[asyncio.AbstractServer] = field(default_factory=list)
+
+    @property
+    def port(self) -> int:
+        return int(self.sockets[0].getsockname()[1])
 
 
 class RestServer:
     """Serves the REST API on all listeners.
 
     Started before the herder is: until the herder is ready, requests are answered with 503 and ``/health`` says why.
+    Certificates, users, tokens and keys are read again when their files change.
 
     Args:
         herder: the cluster as REST sees it.
@@ -42,14 +64,16 @@ class RestServer:
         self._herder = herder
         self._settings = settings
         self._workers = workers
+        self._guard = Guard(settings, workers, lambda: self.advertised_url)
         self._runners: list[web.AppRunner] = []
-        self._bound: list[tuple[Listener, int]] = []
-        self._admin_bound: list[tuple[Listener, int]] = []
+        self._bound: list[_Bound] = []
+        self._admin_bound: list[_Bound] = []
+        self._watching: asyncio.Task[None] | None = None
 
     @property
     def advertised_url(self) -> str:
         """The address other workers are told, without a slash at its end; known once the server has started."""
-        return advertised(self._settings, self._bound)
+        return advertised(self._settings, [(each.listener, each.port) for each in self._bound])
 
     @property
     def worker_id(self) -> str:
@@ -59,55 +83,146 @@ class RestServer:
     @property
     def urls(self) -> list[str]:
         """Where it listens, with the ports that were taken."""
-        return [address(listener.scheme, listener.host or "127.0.0.1", port) for listener, port in self._bound]
+        return [_address(each) for each in self._bound]
 
     @property
     def admin_urls(self) -> list[str]:
         """Where ``/admin`` is served: addresses of its own, those of the rest, or none."""
         if self._settings.admin_listeners is None:
             return self.urls
-        return [address(listener.scheme, listener.host or "127.0.0.1", port) for listener, port in self._admin_bound]
+        return [_address(each) for each in self._admin_bound]
 
     async def start(self) -> None:
         """Bind and serve all listeners.
 
         Raises:
-            ConfigInvalid: an address can't be bound, or a certificate can't be read; nothing is left open.
+            ConfigInvalid: an address can't be bound, or a certificate, users or keys can't be read; nothing is left open.
         """
         admin = self._settings.admin_listeners
+        watches = self._watches()
         try:
-            self._bound = await self._serve("all" if admin is None else "main", self._settings.listeners, self._settings.tls)
+            await self._guard.start()
+            known = await asyncio.to_thread(fingerprints, watches)
+            # First, so that the other listeners can tell from their first request where they are.
             if admin:
-                self._admin_bound = await self._serve("admin", admin, self._settings.admin_tls)
+                await self._serve("admin", admin, self._settings.admin_tls, self._admin_bound)
+            await self._serve("all" if admin is None else "main", self._settings.listeners, self._settings.tls, self._bound)
         except BaseException:
             await self.stop()
             raise
+        self._watching = asyncio.create_task(watch(watches, known), name="rest-files")
+        for warning in exposed(self._settings):
+            _log.warning("%s", warning)
         _log.info("REST API listens on %s, advertised as %s", ", ".join(self.urls), self.advertised_url)
 
     async def stop(self) -> None:
         """Stop to listen; requests under way get a few seconds to end."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+        for each in (*self._bound, *self._admin_bound):
+            for server in each.servers:
+                server.close()
+            for one in each.sockets:
+                one.close()
         runners, self._runners = self._runners, []
         for runner in runners:
             await runner.cleanup()
+        await self._guard.close()
 
-    async def _serve(self, part: Part, listeners: tuple[Listener, ...], tls: Mapping[str, str]) -> list[tuple[Listener, int]]:
-        app = create_app(self._herder, self._settings, workers=self._workers, part=part)
-        runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=_SHUTDOWN_S)
+    async def _serve(self, part: Part, listeners: tuple[Listener, ...], tls: Mapping[str, str], bound: list[_Bound]) -> None:
+        app = create_app(self._herder, self._settings, self._guard, workers=self._workers, part=part,
+                         admin_ports=lambda: [each.port for each in self._admin_bound])
+        runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=_SHUTDOWN_S,
+                               keepalive_timeout=self._settings.limits.idle_s, max_line_size=_LONGEST_LINE,
+                               max_field_size=_LONGEST_LINE, max_headers=_MOST_FIELDS)
         await runner.setup()
         self._runners.append(runner)
-        bound: list[tuple[Listener, int]] = []
+        server = runner.server
+        if server is None:
+            raise RuntimeError("the runner has been set up")
         for listener in listeners:
-            context: ssl.SSLContext | None = None
-            if listener.scheme == "https":
-                context = await asyncio.to_thread(server_context, tls)
             try:
-                sockets = await _bind(listener)
-                for each in sockets:
-                    await web.SockSite(runner, each, ssl_context=context).start()
+                each = _Bound(listener, await _bind(listener), server, tls)
+                bound.append(each)
+                await self._open(each)
             except OSError as error:
                 raise ConfigInvalid(f"listeners: can't listen on {listener}: {error}") from error
-            bound.append((listener, sockets[0].getsockname()[1]))
-        return bound
+
+    async def _open(self, bound: _Bound) -> None:
+        """Serve a listener's sockets, with its certificates as they are now; connections that are open go on with the old."""
+        context: ssl.SSLContext | None = None
+        if bound.listener.scheme == "https":
+            context = await asyncio.to_thread(server_context, bound.tls)
+        limits = self._settings.limits
+        loop = asyncio.get_running_loop()
+
+        def connection() -> asyncio.Protocol:
+            return bound.serves() if len(bound.serves.connections) < limits.connections else _Refuse()
+
+        opened: list[asyncio.AbstractServer] = []
+        try:
+            for each in bound.sockets:
+                copy = each.dup()
+                opened.append(await loop.create_server(
+                    connection, sock=copy, ssl=context, ssl_handshake_timeout=limits.idle_s if context is not None else None))
+        except OSError:
+            for server in opened:
+                server.close()
+            raise
+        old, bound.servers = bound.servers, opened
+        for server in old:
+            server.close()
+
+    def _watches(self) -> list[Watch]:
+        authenticator = self._guard.authenticator
+
+        async def reopen(bounds: list[_Bound]) -> None:
+            for each in bounds:
+                if each.listener.scheme == "https":
+                    await self._open(each)
+
+        return [
+            Watch("users and tokens of REST", lambda: authenticator.identity_files, authenticator.reload_identities),
+            Watch("keys of JSON web tokens", lambda: authenticator.key_files, authenticator.reload_keys),
+            Watch("certificates of listeners", lambda: tls_files(self._settings.tls), lambda: reopen(self._bound)),
+            Watch("certificates of admin.listeners", lambda: tls_files(self._settings.admin_tls),
+                  lambda: reopen(self._admin_bound)),
+        ]
+
+
+class _Refuse(asyncio.Protocol):
+    """A connection above the limit."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Close it."""
+        if isinstance(transport, asyncio.WriteTransport):
+            transport.abort()
+
+
+def _address(bound: _Bound) -> str:
+    return address(bound.listener.scheme, bound.listener.host or "127.0.0.1", bound.port)
+
+
+def exposed(settings: RestSettings) -> list[str]:
+    """Warnings about listeners that let in whom they should not, or show what they should not. Pure."""
+    listeners = (*settings.listeners, *(settings.admin_listeners or ()))
+    outside = [listener for listener in listeners if not _loopback(listener.host)]
+    if not outside:
+        return []
+    names = ", ".join(map(str, outside))
+    if not settings.auth.on:
+        asks = settings.tls.get("ssl.client.auth", "none") == "required" and all(
+            listener.scheme == "https" for listener in outside)
+        warning = (f"Whoever can reach {names} may create connectors, which run with this worker's rights: set "
+                   "rest.authentication, or listen on 127.0.0.1 only")
+        return [] if asks else [warning]
+    plain = [str(listener) for listener in outside if listener.scheme == "http"]
+    return [f"Passwords and tokens for {', '.join(plain)} go over the network as they are: use https"] if plain else []
+
+
+def _loopback(host: str) -> bool:
+    return host in {"localhost", "::1"} or host.startswith("127.")
 
 
 async def _bind(listener: Listener) -> list[socket.socket]:

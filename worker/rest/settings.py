@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final, Self
 
 from connectors.errors import ConfigInvalid
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, at_least, between, invalid
+from worker.rest.auth_settings import AUTH_KEYS, LIMIT_KEYS, AuthSettings, LimitSettings
+from worker.tls import FILES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -164,6 +166,12 @@ REST_KEYS: Final = (
               doc="Whether an https listener asks its clients for a certificate: none, requested or required.",
               validator=lambda name, value: None if value in {"none", "requested", "required"} else invalid(
                   name, value, "String must be one of: required, requested, none")),
+    ConfigKey(name="connector.class.allow", type=ConfigType.LIST, default=[], importance=Importance.LOW,
+              doc="Values of connector.class that may be created, changed or validated through REST, just as configurations "
+                  "write them; by default every installed connector. Connectors that are there already are not touched.",
+              example="mysql,io.debezium.connector.mysql.MySqlConnector"),
+    *AUTH_KEYS,
+    *LIMIT_KEYS,
 )
 
 
@@ -187,6 +195,9 @@ class RestSettings:
         topic_reset: whether they may be forgotten.
         tls: ``ssl.*`` properties of https listeners and of requests to other workers.
         admin_tls: those of admin listeners.
+        classes: values of ``connector.class`` that may be used; empty for all.
+        auth: who may call.
+        limits: how much may be asked.
     """
 
     listeners: tuple[Listener, ...] = (Listener("http", "", 8083),)
@@ -204,6 +215,9 @@ class RestSettings:
     topic_reset: bool = True
     tls: Mapping[str, str] = field(default_factory=dict)
     admin_tls: Mapping[str, str] = field(default_factory=dict)
+    classes: tuple[str, ...] = ()
+    auth: AuthSettings = field(default_factory=AuthSettings)
+    limits: LimitSettings = field(default_factory=LimitSettings)
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Self:
@@ -215,7 +229,7 @@ class RestSettings:
         config = ConfigDef(REST_KEYS).parse(properties)
         admin = config["admin.listeners"]
         scheme = config["rest.advertised.listener"]
-        return cls(
+        made = cls(
             listeners=tuple(Listener.parse(item) for item in config["listeners"]),
             admin_listeners=None if admin is None else tuple(Listener.parse(item) for item in admin),
             advertised_host=config["rest.advertised.host.name"] or None,
@@ -231,11 +245,30 @@ class RestSettings:
             topic_reset=config["topic.tracking.allow.reset"],
             tls=_tls(properties, _HTTPS_PREFIX),
             admin_tls=_tls(properties, _ADMIN_HTTPS_PREFIX),
+            classes=tuple(config["connector.class.allow"]),
+            auth=AuthSettings.from_properties(properties),
+            limits=LimitSettings.from_properties(properties),
         )
+        if made.auth.certificate and not made.asks_for_certificates:
+            raise ConfigInvalid("rest.authentication: certificate needs an https listener that asks clients for theirs: set "
+                                "ssl.client.auth=requested or required, or leave certificate out")
+        return made
+
+    @property
+    def asks_for_certificates(self) -> bool:
+        """Whether a client can show a certificate to some listener."""
+        return any(listener.scheme == "https" and tls.get("ssl.client.auth", "none") != "none"
+                   for listeners, tls in ((self.listeners, self.tls), (self.admin_listeners or (), self.admin_tls))
+                   for listener in listeners)
 
 
 def _comma_list(text: str) -> tuple[str, ...]:
     return tuple(item.strip() for item in text.split(",") if item.strip())
+
+
+def tls_files(tls: Mapping[str, str]) -> list[str]:
+    """The files that TLS properties name."""
+    return [tls[name] for name in FILES if tls.get(name)]
 
 
 def _tls(properties: Mapping[str, str], prefix: str) -> dict[str, str]:

@@ -6,7 +6,9 @@ from urllib.parse import quote
 
 from worker.rest import bodies
 from worker.rest.call import answer, empty
-from worker.rest.routing import Route
+from worker.rest.operations import CONFLICT, FORWARD, Operation, Reply, Tag
+from worker.rest.routing import Access, Route
+from worker.rest.schemas import Lag, Snapshot, SnapshotRequest, Table
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
 async def create(call: Call) -> web.Response:
     """``POST .../snapshots``: 201 with its address."""
     request = bodies.read_snapshot(await call.request.read())
+    if request.get("conditions"):
+        # SQL that the connector's database user runs.
+        call.principal.require(Access.ADMIN, call.connector)
     made = await call.herder.create_snapshot(call.connector, request)
     return answer(made, 201, {"Location": f"{call.location(call.connector)}/snapshots/{quote(made['id'], safe='')}"})
 
@@ -65,14 +70,44 @@ async def tables(call: Call) -> web.Response:
     return answer(await call.herder.connector_tables(call.connector))
 
 
+_UNKNOWN = {404: "There is no such connector, or no such snapshot of it."}
+_NONE = "The connector takes no snapshots on request"
+_STEERED = {**_UNKNOWN, 400: f"{_NONE}, or the snapshot has ended.", 409: CONFLICT}
+_PATH = "/connectors/{connector}/snapshots"
+
+
+def _steer(action: str, doc: str) -> Operation:
+    return Operation(f"{action}Snapshot", doc, Tag.SNAPSHOTS, {202: Reply("The tasks are told.")}, _STEERED, (FORWARD,),
+                     kafka=False)
+
+
 ROUTES = (
-    Route("POST", "/connectors/{connector}/snapshots", create, takes_body=True),
-    Route("GET", "/connectors/{connector}/snapshots", list_all),
-    Route("GET", "/connectors/{connector}/snapshots/{snapshot}", get),
-    Route("DELETE", "/connectors/{connector}/snapshots/{snapshot}", delete),
-    Route("PUT", "/connectors/{connector}/snapshots/{snapshot}/pause", pause),
-    Route("PUT", "/connectors/{connector}/snapshots/{snapshot}/resume", resume),
-    Route("PUT", "/connectors/{connector}/snapshots/{snapshot}/cancel", cancel),
-    Route("GET", "/connectors/{connector}/lag", lag),
-    Route("GET", "/connectors/{connector}/tables", tables),
+    Route("POST", _PATH, create, Access.OPERATE, operation=Operation(
+        "createSnapshot", "Ask for a snapshot of some tables, beside the stream.", Tag.SNAPSHOTS,
+        {201: Reply("The request as it is kept.", Snapshot, location=True)},
+        {400: f"{_NONE}, or not of these tables, or the body is not understood.", 404: "There is no such connector.",
+         409: f"There is one of this id. {CONFLICT}"}, (FORWARD,), SnapshotRequest,
+        {"a table": {"tables": ["shop.orders"], "priority": 3},
+         "some rows": {"tables": ["shop.orders"], "conditions": {"shop.orders": "id > 1000"}, "id": "again-1"}}, kafka=False)),
+    Route("GET", _PATH, list_all, operation=Operation(
+        "listSnapshots", "A connector's snapshots with their progress.", Tag.SNAPSHOTS,
+        {200: Reply("Those that were asked for, and those that it began itself.", list[Snapshot])},
+        {400: f"{_NONE}.", 404: "There is no such connector."}, kafka=False)),
+    Route("GET", f"{_PATH}/{{snapshot}}", get, operation=Operation(
+        "getSnapshot", "A snapshot and its progress.", Tag.SNAPSHOTS, {200: Reply("The snapshot.", Snapshot)},
+        {400: f"{_NONE}.", **_UNKNOWN}, kafka=False)),
+    Route("DELETE", f"{_PATH}/{{snapshot}}", delete, Access.OPERATE, operation=Operation(
+        "deleteSnapshot", "End a snapshot and forget the request.", Tag.SNAPSHOTS, {204: Reply("It is forgotten.")},
+        {400: f"{_NONE}, or this one was not asked for here.", **_UNKNOWN, 409: CONFLICT}, (FORWARD,), kafka=False)),
+    Route("PUT", f"{_PATH}/{{snapshot}}/pause", pause, Access.OPERATE, operation=_steer("pause", "Pause a snapshot.")),
+    Route("PUT", f"{_PATH}/{{snapshot}}/resume", resume, Access.OPERATE, operation=_steer("resume", "Let a snapshot go on.")),
+    Route("PUT", f"{_PATH}/{{snapshot}}/cancel", cancel, Access.OPERATE, operation=_steer(
+        "cancel", "End a snapshot for good.")),
+    Route("GET", "/connectors/{connector}/lag", lag, operation=Operation(
+        "getLag", "How far a connector is behind its source.", Tag.SNAPSHOTS, {200: Reply("As far as it can tell.", Lag)},
+        {400: "The connector can't tell.", 404: "There is no such connector."}, kafka=False)),
+    Route("GET", "/connectors/{connector}/tables", tables, operation=Operation(
+        "listTables", "The tables that a connector captures, with their versions.", Tag.SNAPSHOTS,
+        {200: Reply("All of them.", list[Table])},
+        {400: "The connector keeps no versions of tables.", 404: "There is no such connector."}, kafka=False)),
 )

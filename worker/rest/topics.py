@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING
 
 from worker.rest.call import answer, empty
 from worker.rest.facade import RestError
-from worker.rest.routing import Route
+from worker.rest.operations import Operation, Reply, Tag
+from worker.rest.routing import Access, Route
+from worker.rest.schemas import Topics
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -33,7 +35,14 @@ def _check(call: Call) -> None:
         raise RestError(403, "Topic tracking is disabled.")
 
 
+_OFF = "`topic.tracking.enable` is false."
+
 ROUTES = (
-    Route("GET", "/connectors/{connector}/topics", get),
-    Route("PUT", "/connectors/{connector}/topics/reset", reset),
+    Route("GET", "/connectors/{connector}/topics", get, operation=Operation(
+        "getConnectorTopics", "The topics that a connector has written to (KIP-558).", Tag.TOPICS,
+        {200: Reply("By the connector's name; none for a connector that does not exist.", dict[str, Topics])}, {403: _OFF})),
+    Route("PUT", "/connectors/{connector}/topics/reset", reset, Access.OPERATE, operation=Operation(
+        "resetConnectorTopics", "Forget the topics that a connector has written to.", Tag.TOPICS,
+        {202: Reply("They are being forgotten, whether or not there is such a connector.")},
+        {403: f"{_OFF[:-1]}, or `topic.tracking.allow.reset` is."})),
 )

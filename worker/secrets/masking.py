@@ -5,11 +5,13 @@ Two nets: values that are known to be secret are looked for wherever they stand,
 """
 from __future__ import annotations
 
+import json
 import logging
 import re
 import threading
 import traceback
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote, quote_plus, unquote
 
 from connectors.options import MASK
 from worker.secrets.providers import only_references
@@ -35,15 +37,22 @@ _HARMLESS_NAME: Final = re.compile(
     r"|ttl|audience|issuer|scope|algorithm)\Z", re.IGNORECASE)
 _HARMLESS_VALUES: Final = frozenset(("true", "false", "null", "none", "default", MASK))
 
-_URL: Final = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*://)([^\s/?#:@\"']*):([^\s/?#\"']+)@")
+#: From the slashes on: to look for the scheme's begin would go through a long word once for each of its letters.
+_URL: Final = re.compile(r"(://)([^\s/?#:@\"']*):([^\s/?#\"']+)@")
 _ASSIGNED: Final = re.compile(
-    r"((?:passw(?:or)?d|passphrase|secret|token|credentials?|(?:api|access|account|private|shared)[._-]?key)[\"']?\s*[=:]\s*)"
-    r"(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|[^\s,;&}\])\"']+)", re.IGNORECASE)
+    r"((?:passw(?:or)?d|passphrase|secret|token|credentials?|(?:api|access|account|private|shared|secret)[._-]?key)[\"']?\s*[=:]\s*)"
+    # A quote without an end: the text was cut.
+    r"(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|[\"'][^\r\n]+|[^\s,;&}\])\"']+)", re.IGNORECASE | re.DOTALL)
+#: The header, as HTTP and representations of requests have it.
+_AUTHORIZATION: Final = re.compile(r"(authorization[\"']?\s*[:=,]\s*[\"']?[a-z0-9-]+\s+)([a-z0-9+/=._~-]{4,})", re.IGNORECASE)
 # One of these stands in every name that _ASSIGNED looks for; to look for them first is twenty times as fast.
 _HINTS: Final = ("pass", "secret", "token", "credential", "key")
 _JAAS_VALUE: Final = re.compile(r"(?:password|secret|token|keyPassword|storePassword|clientSecret)\s*=\s*"
                                 r"(?:\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'|([^\s;]+))", re.IGNORECASE)
 
+#: What is written alike everywhere.
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_.~-]*")
+_ESCAPED: Final = re.compile(r"\\(.)")
 _PEM_BORDER: Final = re.compile(r"-----(?:BEGIN|END) [A-Z0-9 ]+-----\Z")
 
 
@@ -79,6 +88,8 @@ def mask_patterns(text: str) -> str:
     folded = text.lower()
     if any(hint in folded for hint in _HINTS):
         text = _ASSIGNED.sub(_assigned, text)
+    if "authorization" in folded:
+        text = _AUTHORIZATION.sub(rf"\1{MASK}", text)
     return text
 
 
@@ -94,8 +105,12 @@ def _assigned(match: re.Match[str]) -> str:
 def secrets_in(value: str) -> list[str]:
     """Secrets that stand inside a value: a URL's password, the values of a JAAS line."""
     found = [match[3] for match in _URL.finditer(value)] if "://" in value else []
+    found += [unquote(password) for password in found]
     if "LoginModule" in value:
-        found += [match[1] or match[2] or match[3] or "" for match in _JAAS_VALUE.finditer(value)]
+        for match in _JAAS_VALUE.finditer(value):
+            quoted = match[1] or match[2] or ""
+            # As it is written, and as it is sent.
+            found += [quoted, _ESCAPED.sub(r"\1", quoted)] if quoted else [match[3] or ""]
     return found
 
 
@@ -113,13 +128,18 @@ class SecretMasker:
         return len(self._secrets)
 
     def add(self, *values: str) -> None:
-        """Mask these from now on; blank, very short and everyday values are left out."""
-        wanted = [part for value in values for part in _forms(value)]
+        """Mask these from now on; blank, very short and everyday values are left out.
+
+        Those that are told again are in use: they are the last to be forgotten.
+        """
+        wanted = dict.fromkeys(part for value in values for part in _forms(value))
         with self._lock:
-            fresh = [value for value in wanted if value not in self._secrets]
-            if not fresh:
+            known = wanted.keys() & self._secrets.keys()
+            for value in known:
+                del self._secrets[value]
+            self._secrets.update(wanted)
+            if len(known) == len(wanted):
                 return
-            self._secrets.update(dict.fromkeys(fresh))
             while len(self._secrets) > MOST_SECRETS:
                 del self._secrets[next(iter(self._secrets))]
             self._ordered = tuple(sorted(self._secrets, key=len, reverse=True))
@@ -163,12 +183,22 @@ class SecretMasker:
         return sorted(found, key=len, reverse=True)
 
 
+def _written(text: str) -> tuple[str, ...]:
+    """``text`` within a Python literal, in JSON with and without other letters than ASCII's, and in a URL."""
+    # The second is how a secret with an apostrophe stands in the literal of a text that has double quotes too.
+    return (repr(text)[1:-1], repr(text + "\"'")[1:-4], repr(text.encode("utf-8", "surrogatepass"))[2:-1],
+            json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], quote(text, safe="", errors="replace"),
+            quote_plus(text, errors="replace"))
+
+
 def _forms(value: str) -> list[str]:
-    """The ways in which a secret may show: as it is, without the blanks around it, and its lines one by one."""
+    """The ways in which a secret may show: as it is, without the blanks around it, its lines one by one, all also escaped."""
     stripped = value.strip()
     forms = [value, stripped]
     if "\n" in stripped:
         forms += [line.strip() for line in stripped.splitlines()]
+    if not _PLAIN.fullmatch(value):
+        forms += [written for form in forms for written in _written(form)]
     return [form for form in dict.fromkeys(forms)
             if len(form.strip()) >= SHORTEST and form.lower() not in _HARMLESS_VALUES and not _PEM_BORDER.match(form)]
 
@@ -184,7 +214,11 @@ class SecretFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Scrub ``record`` in place; it is always kept."""
         scrub = self._masker.scrub
-        message = record.getMessage()
+        try:
+            message = record.getMessage()
+        except Exception as error:  # noqa: BLE001 - a wrong call in some library must not fail it, nor be printed as it is
+            record.msg, record.args = f"{record.msg} (its arguments do not fit: {error})", ()
+            message = record.msg
         clean = scrub(message)
         if clean != message:
             record.msg, record.args = clean, ()

@@ -10,9 +10,10 @@ import logging
 import os
 import re
 from abc import ABC, abstractmethod
+from importlib.metadata import entry_points
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, cast
 
 from connectors.errors import ConfigInvalid
 from worker.properties import parse
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: A reference: provider, path (maybe absent) and key; as in Kafka, the first colon ends the provider, the next the path.
-_REFERENCE: Final = re.compile(r"\$\{([^}]*?):(([^}]*?):)?([^}]*?)\}")
+#: What may be a reference. Kafka's own expression takes minutes for a few thousand colons without an end; this takes one look.
+_BRACES: Final = re.compile(r"\$\{([^}]*)(\}?)")
 
 
 class ConfigData(NamedTuple):
@@ -35,8 +36,14 @@ class ConfigData(NamedTuple):
 
 
 class ConfigProvider(ABC):
-    """One configured source of values."""
+    """One configured source of values; plugins are entry points in the group ``millrace.config_providers``.
 
+    Every process of a worker makes its own. Calls come one at a time, from a thread that may block; one that takes longer than
+    ``config.providers.timeout.ms`` is not waited for.
+    """
+
+    #: Version of this contract that the provider is written for.
+    contract: ClassVar[int] = 1
     #: Values of ``config.providers.X.class`` that mean this class; the first is its canonical name.
     aliases: ClassVar[tuple[str, ...]]
 
@@ -52,9 +59,27 @@ class ConfigProvider(ABC):
     def get(self, path: str, keys: Collection[str]) -> ConfigData:
         """Those of ``keys`` that ``path`` holds. May block: call it in a thread.
 
+        The values are used until most of ``ConfigData.ttl`` is over; without a ttl they are looked at every
+        ``config.providers.refresh.interval.ms``. While this fails, values that were given before are used on.
+
         Raises:
-            ConfigInvalid: the path can't be read.
+            ConfigInvalid: the path can't be read, and another configuration would mend it.
+            Retriable: not now; a task that needs the values to start waits for them.
         """
+
+    def subscribe(self, path: str, keys: Collection[str], changed: Callable[[], None]) -> Callable[[], None] | None:
+        """Call ``changed`` (from any thread) whenever values of the path may have changed: they are then asked for at once.
+
+        Must not block.
+
+        Returns:
+            What ends the subscription, or None if changes can't be told of; the time to live holds all the same.
+        """
+        del path, keys, changed
+        return None
+
+    def close(self) -> None:
+        """Release what the provider holds (connections, leases); called once, at the worker's end. May block."""
 
 
 class _AllowedPaths:
@@ -164,10 +189,50 @@ PROVIDERS: Final[Mapping[str, type[ConfigProvider]]] = MappingProxyType({
     kind.__name__: kind for kind in (FileConfigProvider, DirectoryConfigProvider, EnvVarConfigProvider)})
 
 
-def build_providers(worker_config: Mapping[str, str]) -> dict[str, ConfigProvider]:
+_GROUP: Final = "millrace.config_providers"
+
+
+def installed_provider(name: str) -> type[ConfigProvider] | None:
+    """The provider of an installed package that ``name`` means: the entry point's name, its class's path or an alias of it.
+
+    Imports the packages that declare providers.
+
+    Raises:
+        ConfigInvalid: the package that has it can't be imported, or what it declares is no config provider.
+    """
+    broken: list[str] = []
+    for entry in entry_points(group=_GROUP):
+        names = (entry.name, entry.value, entry.value.replace(":", "."))
+        try:
+            kind = entry.load()
+        except Exception as error:
+            if name in names:
+                raise ConfigInvalid(f"the config provider {name} ({entry.value}) can't be imported: {error!r}") from error
+            broken.append(entry.value)
+            continue
+        if name in names and not (isinstance(kind, type) and issubclass(kind, ConfigProvider)):
+            raise ConfigInvalid(f"{entry.value}, which is installed as config provider {entry.name}, is no ConfigProvider of "
+                                "worker.secrets.providers")
+        if name in (*names, *getattr(kind, "aliases", ())):
+            return cast("type[ConfigProvider]", kind)
+    if broken:
+        _log.warning("These config providers can't be imported: %s", ", ".join(broken))
+    return None
+
+
+#: The newest version of the contract that there is; a plugin of a newer one is refused.
+CONTRACT: Final = 1
+
+
+def build_providers(worker_config: Mapping[str, str],
+                    find: Callable[[str], type[ConfigProvider] | None] = installed_provider) -> dict[str, ConfigProvider]:
     """The providers a worker's properties declare: ``config.providers``, ``config.providers.X.class`` and ``.param.*``.
 
     Looks at the file system.
+
+    Args:
+        worker_config: the worker's properties.
+        find: finds a plugin's class by its name; called for names that are none of Millrace's own.
 
     Raises:
         ConfigInvalid: a class is missing or unknown, or a parameter is wrong; the message names the property.
@@ -183,13 +248,18 @@ def build_providers(worker_config: Mapping[str, str]) -> dict[str, ConfigProvide
         if not class_name:
             raise ConfigInvalid(f'Missing required configuration "{prefix}class": name the class of config provider {alias!r}; '
                                 f"there are {available}")
-        if class_name not in by_name:
+        kind = by_name.get(class_name) or find(class_name)
+        if kind is None:
             raise ConfigInvalid(f"Invalid value {class_name} for configuration {prefix}class: Class {class_name} could not be "
-                                f"found. Available config providers: {available}")
+                                f"found. Available config providers: {available}, and those of installed plugins")
+        if kind.contract > CONTRACT:
+            raise ConfigInvalid(f"Invalid value {class_name} for configuration {prefix}class: it is written for version "
+                                f"{kind.contract} of the contract, and this worker knows version {CONTRACT}: take an older "
+                                "version of the plugin, or a newer Millrace")
         parameters = {name.removeprefix(f"{prefix}param."): value for name, value in worker_config.items()
                       if name.startswith(f"{prefix}param.")}
         try:
-            providers[alias] = by_name[class_name](parameters)
+            providers[alias] = kind(parameters)
         except ConfigInvalid as error:
             raise ConfigInvalid(f"{prefix}param.*: {error}") from error
     return providers
@@ -234,10 +304,7 @@ class ConfigTransformer:
         if not wanted:
             return dict(config), ttls
 
-        def put(match: re.Match[str]) -> str:
-            value = found.get((match[1], match[3] or ""), {}).get(match[4])
-            return match[0] if value is None else value
-        return {name: value if value is None else _REFERENCE.sub(put, value) for name, value in config.items()}, ttls
+        return {name: value if value is None else put(value, found) for name, value in config.items()}, ttls
 
     async def transform_async(self, config: Mapping[str, str]) -> tuple[dict[str, str], dict[str, int]]:
         """``transform``, with the reading done in a thread."""
@@ -246,18 +313,37 @@ class ConfigTransformer:
         return await asyncio.to_thread(self.transform, config)
 
 
+def put(value: str, found: Mapping[tuple[str, str], Mapping[str, str]]) -> str:
+    """``value`` with what was found by (provider, path) and key in the place of references; others stay. Pure."""
+    def one(match: re.Match[str]) -> str:
+        reference = _reference(match)
+        there = None if reference is None else found.get(reference[:2], {}).get(reference[2])
+        return match[0] if there is None else there
+    return _BRACES.sub(one, value)
+
+
 def has_references(value: str | None) -> bool:
     """Whether ``value`` has something of the form of a reference."""
-    return value is not None and "${" in value and _REFERENCE.search(value) is not None
+    return bool(references(value))
 
 
 def references(value: str | None) -> list[tuple[str, str, str]]:
     """The references in a value: provider, path ("" without one) and key."""
     if value is None or "${" not in value:
         return []
-    return [(match[1], match[3] or "", match[4]) for match in _REFERENCE.finditer(value)]
+    return [reference for match in _BRACES.finditer(value) if (reference := _reference(match)) is not None]
+
+
+def _reference(match: re.Match[str]) -> tuple[str, str, str] | None:
+    """Provider, path and key: as in Kafka, the first colon ends the provider, the next the path, which may be absent."""
+    match match[1].split(":", 2) if match[2] else ():
+        case [provider, key]:
+            return provider, "", key
+        case [provider, path, key]:
+            return provider, path, key
+    return None
 
 
 def only_references(value: str) -> bool:
     """Whether ``value`` consists of references, so that it shows no secret itself."""
-    return has_references(value) and not _REFERENCE.sub("", value).strip()
+    return has_references(value) and not _BRACES.sub(lambda match: match[0] if _reference(match) is None else "", value).strip()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar, cast
 
 from connectors.api import SourceRecord
 from connectors.errors import Skippable
+from connectors.options import ConfigKey, ConfigType, invalid
 from connectors.schema import Field, Schema, Type
 from worker.transforms.java import class_name
 
@@ -32,12 +33,18 @@ ValueFunction = Callable[[Any, SourceRecord], Any]
 SideBuilder = Callable[[Schema | None], tuple[Schema | None, ValueFunction]]
 
 #: Schemas one compiled transform keeps at a time; beyond it the oldest is compiled again when it comes back.
-SCHEMA_CACHE_SIZE: Final = 256
+SCHEMA_CACHE_SIZE: Final = 1024
 
 #: A shallow copy of a record, which may then be changed; much faster than a constructor call.
 copy_record: Final = cast("Callable[[SourceRecord], SourceRecord]", SourceRecord.__copy__)  # type: ignore[attr-defined]
 
+#: An option of many of Kafka Connect's transforms.
+REPLACE_NULL_KEY: Final = ConfigKey(
+    name="replace.null.with.default", type=ConfigType.BOOLEAN, default=True,
+    doc="Whether a field that is null gets its schema's default, if it has one.")
+
 T = TypeVar("T")
+K = TypeVar("K")
 
 
 class Side(StrEnum):
@@ -86,6 +93,13 @@ class Predicate(ABC):
     @abstractmethod
     def compile(self) -> RecordTest:
         """The function that is called for each record. It must not block."""
+
+
+def remember(cache: dict[K, T], key: K, value: T, limit: int = SCHEMA_CACHE_SIZE) -> None:
+    """Put a new entry into a cache; the oldest goes if there are as many as ``limit``."""
+    if len(cache) >= limit:
+        del cache[next(iter(cache))]
+    cache[key] = value
 
 
 @dataclass(slots=True)
@@ -142,30 +156,45 @@ def by_schema(side: Side, build: SideBuilder, *, skip_null: bool) -> RecordFunct
     cache: SchemaCache[tuple[Schema | None, ValueFunction]] = SchemaCache(build)
     find = cache.by_id.get
     add = cache.add
+    # What was found last: most records have the schema of the one before.
+    last: object = cache
+    new_schema: Schema | None
+    convert: ValueFunction
 
     def change_value(record: SourceRecord) -> SourceRecord:
+        nonlocal last, new_schema, convert
         value = record.value
         if value is None and skip_null:
             return record
         schema = record.value_schema
-        _, (new_schema, convert) = find(id(schema)) or add(schema)
+        if schema is not last:
+            _, (new_schema, convert) = find(id(schema)) or add(schema)
+            last = schema
         result = copy_record(record)
         result.value = convert(value, record)
         result.value_schema = new_schema
         return result
 
     def change_key(record: SourceRecord) -> SourceRecord:
+        nonlocal last, new_schema, convert
         key = record.key
         if key is None and skip_null:
             return record
         schema = record.key_schema
-        _, (new_schema, convert) = find(id(schema)) or add(schema)
+        if schema is not last:
+            _, (new_schema, convert) = find(id(schema)) or add(schema)
+            last = schema
         result = copy_record(record)
         result.key = convert(key, record)
         result.key_schema = new_schema
         return result
 
     return change_value if side is Side.VALUE else change_key
+
+
+def non_empty_list(name: str, value: Sequence[str] | None) -> str | None:
+    """Validator: a list of at least one item."""
+    return None if value else invalid(name, value, "Empty list")
 
 
 def not_a_map(value: Any, purpose: str) -> Skippable:
@@ -183,6 +212,16 @@ def struct_only(schema: Schema, purpose: str) -> ValueFunction:
     def refuse(value: Any, record: SourceRecord) -> Any:
         del record
         raise not_a_struct(value, schema, purpose)
+    return refuse
+
+
+def refusing(error: Skippable) -> ValueFunction:
+    """What to do with values that can't be changed, whatever they are: refuse them with the text of ``error``."""
+    text = str(error)
+
+    def refuse(value: Any, record: SourceRecord) -> Any:
+        del value, record
+        raise Skippable(text)
     return refuse
 
 

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from connectors.api import Header
 from connectors.errors import Skippable
-from connectors.options import Config, ConfigDef, ConfigKey, ConfigType, Importance, Width, invalid, one_of
+from connectors.options import Config, ConfigDef, ConfigKey, ConfigType, Importance, Width, invalid
 from connectors.schema import Field, Schema, Type
-from worker.transforms.base import SCHEMA_CACHE_SIZE, RecordFunction, SchemaCache, Side, Transform, copy_record, is_struct
+from worker.transforms.base import RecordFunction, SchemaCache, Side, Transform, copy_record, is_struct, remember
+from worker.transforms.debezium_events import adjustment, adjustment_key, enumerated
 from worker.transforms.java_regex import compile_java, java_expression, java_replacement
 from worker.transforms.json_expansion import NotExpandable, expand
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from connectors.api import SourceRecord
 
@@ -38,17 +39,9 @@ class _Additional(NamedTuple):
     alias: str
 
 
-def _enumerated(*allowed: str) -> Callable[[str, str | None], str | None]:
-    check = one_of(*allowed)
-
-    def validate(name: str, value: str | None) -> str | None:
-        return check(name, None if value is None else value.strip().lower())
-    return validate
-
-
 def _check_placement(name: str, value: Sequence[str] | None) -> str | None:
     for item in value or ():
-        parts = item.split(":")
+        parts = item.rstrip(":").split(":")
         if len(parts) not in (2, 3) or parts[1].strip().lower() not in _PLACEMENTS:
             return invalid(name, value, f"{item!r} is not FIELD:PLACEMENT or FIELD:PLACEMENT:ALIAS with the placement header, "
                                         "envelope or partition")
@@ -98,14 +91,16 @@ class EventRouter(Transform):
              "only where a field is placed in the envelope.", display="Event Schema Version Field"),
         _key("table.op.invalid.behavior", "warn", "What an update of an outbox row does: warn and error skip it with a log "
              "entry, fatal is an error of the record.", importance=Importance.MEDIUM,
-             validator=_enumerated("warn", "error", "fatal"), display="Behavior when capturing an unexpected outbox event"),
+             validator=enumerated("warn", "error", "fatal"), display="Behavior when capturing an unexpected outbox event"),
         _key("table.expand.json.payload", None, "Whether a payload that is the text of a JSON object becomes a struct whose "
              "schema is worked out from it. What can't be expanded stays as it is, with a warning.",
              importance=Importance.MEDIUM, type=ConfigType.BOOLEAN, value=False,
              display="Expand Payload escaped string as real JSON"),
         _key("table.json.payload.null.behavior", "ignore", "What a null in an expanded payload becomes: nothing (ignore), or a "
              "null of type BYTES (optional_bytes).", importance=Importance.MEDIUM,
-             validator=_enumerated("ignore", "optional_bytes"), display="Behavior when json payload including null value"),
+             validator=enumerated("ignore", "optional_bytes"), display="Behavior when json payload including null value"),
+        adjustment_key("field.name.adjustment.mode", "the names of fields of an expanded payload", "Field Name Adjustment",
+                       group="Table"),
         _key("route.by.field", "aggregatetype", "The column whose value tells the topic.", importance=Importance.HIGH,
              group="Router", display="Field to route events by"),
         _key("route.topic.regex", "(?<routedByValue>.*)", "A regular expression in Java's syntax, matched with that value.",
@@ -135,10 +130,11 @@ class EventRouter(Transform):
         self._tombstones: bool = config["route.tombstone.on.empty.payload"]
         self._expand: bool = config["table.expand.json.payload"]
         self._keep_nulls = config["table.json.payload.null.behavior"].strip().lower() == "optional_bytes"
+        self._names = adjustment(config["field.name.adjustment.mode"])
         self._invalid = config["table.op.invalid.behavior"].strip().lower()
         self._additional = []
         for item in config["table.fields.additional.placement"]:
-            parts = [part.strip() for part in item.split(":")]
+            parts = [part.strip() for part in item.rstrip(":").split(":")]
             self._additional.append(_Additional(parts[0], parts[1].lower(), parts[2] if len(parts) == 3 else parts[0]))
         self._in_envelope = [item for item in self._additional if item.placement == "envelope"]
         self._pattern = compile_java(config["route.topic.regex"])
@@ -246,7 +242,7 @@ class EventRouter(Transform):
                 _log.warning("an outbox payload can't be expanded: it is no text")
             return payload, schema
         try:
-            value, found = expand(payload, self._payload, keep_nulls=self._keep_nulls)
+            value, found = expand(payload, self._payload, keep_nulls=self._keep_nulls, names=self._names)
         except NotExpandable as error:
             _log.warning("an outbox payload was not expanded: %s", error)
             return payload, schema
@@ -254,7 +250,7 @@ class EventRouter(Transform):
         known = self._expanded.get(found)
         if known is None:
             known = found
-            _bounded(self._expanded)[found] = found
+            remember(self._expanded, found, found)
         return value, known
 
     def _envelope_schema(self, payload: Schema, row: _Row, version: int | None, route: str) -> Schema:
@@ -262,19 +258,17 @@ class EventRouter(Transform):
         found = self._schemas.get(wanted)
         if found is None:
             fields = [Field("payload", payload)]
-            fields += [Field(item.alias, row.fields[item.field].schema) for item in self._in_envelope
-                       if item.field in row.fields]
+            for item in self._in_envelope:
+                if item.field not in row.fields:
+                    continue
+                if any(field.name == item.alias for field in fields):
+                    raise Skippable(f"Cannot create field because of field name duplication {item.alias}")
+                fields.append(Field(item.alias, row.fields[item.field].schema))
             head, dot, tail = (row.schema.name or "").rpartition(".")
             name = f"{head}{dot}{route}.{tail}" if row.schema.name is not None else route
             found = Schema(Type.STRUCT, name=name, version=version, fields=tuple(fields))
-            _bounded(self._schemas)[wanted] = found
+            remember(self._schemas, wanted, found)
         return found
-
-
-def _bounded(cache: dict[Any, Any]) -> dict[Any, Any]:
-    if len(cache) >= SCHEMA_CACHE_SIZE:
-        del cache[next(iter(cache))]
-    return cache
 
 
 def _row(schema: Schema | None) -> _Row | None:

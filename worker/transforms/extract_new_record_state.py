@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from connectors.api import Header
 from connectors.errors import ConfigInvalid, Skippable
-from connectors.options import Config, ConfigDef, ConfigKey, ConfigType, Importance, Width, one_of
+from connectors.options import Config, ConfigDef, ConfigKey, ConfigType, Importance, Width
 from connectors.schema import OPTIONAL_STRING, STRING, Field, Schema, Type
 from worker.transforms.base import (
-    SCHEMA_CACHE_SIZE,
     RecordFunction,
     SchemaCache,
     Side,
@@ -23,9 +22,11 @@ from worker.transforms.base import (
     copy_record,
     is_struct,
     not_a_struct,
+    remember,
     struct_copier,
     with_fields,
 )
+from worker.transforms.debezium_events import enumerated, is_envelope
 from worker.transforms.replace_field import ReplaceField
 
 if TYPE_CHECKING:
@@ -40,15 +41,6 @@ _MODES: Final = ("drop", "tombstone", "rewrite", "rewrite-with-tombstone", "dele
 
 #: Works on the event's value: gets its block, gives what stands in it.
 _Getter = Callable[[dict[str, Any]], Any]
-
-
-def _enumerated(*allowed: str) -> Any:
-    """Debezium takes its enumerations in any case and with blanks around them."""
-    check = one_of(*allowed)
-
-    def validate(name: str, value: str | None) -> str | None:
-        return check(name, None if value is None else value.strip().lower())
-    return validate
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +58,7 @@ class _Reference:
         Raises:
             ConfigInvalid: there is more than one colon.
         """
-        parts = text.strip().split(":")
+        parts = text.strip().rstrip(":").split(":")
         if len(parts) > 2 or not parts[0]:
             raise ConfigInvalid(f"Unexpected field name: {text}; write name, block.name, or either with :new_name")
         path = parts[0].split(".")
@@ -202,9 +194,8 @@ class _Dropper:
         replacer = self._replacers.get(wanted)
         if replacer is None:
             config = ReplaceField.config_def.parse({"exclude": ",".join(names)})
-            if len(self._replacers) >= SCHEMA_CACHE_SIZE:
-                del self._replacers[next(iter(self._replacers))]
-            replacer = self._replacers[wanted] = ReplaceField(config, side).compile()
+            replacer = ReplaceField(config, side).compile()
+            remember(self._replacers, wanted, replacer)
         return replacer(record) or record
 
 
@@ -215,7 +206,7 @@ class ExtractNewRecordState(Transform):
     aliases: ClassVar[tuple[str, ...]] = ("io.debezium.transforms.ExtractNewRecordState",)
     config_def: ClassVar[ConfigDef] = ConfigDef([
         ConfigKey(name="delete.tombstone.handling.mode", type=ConfigType.STRING, default=None, width=Width.MEDIUM,
-                  validator=_enumerated(*_MODES), display_name="Handle delete and tombstone records",
+                  validator=enumerated(*_MODES), display_name="Handle delete and tombstone records",
                   doc="What becomes of deletions and of the tombstones after them: drop (both go), tombstone (the default: the "
                       "deletion's value becomes null, its tombstone goes), rewrite (the deleted row with __deleted=true, the "
                       "tombstone goes), rewrite-with-tombstone (the same, the tombstone stays), delete-to-tombstone (as "
@@ -252,7 +243,7 @@ class ExtractNewRecordState(Transform):
                   doc="Deprecated: use delete.tombstone.handling.mode. Whether tombstones go (true if only "
                       "delete.handling.mode is set)."),
         ConfigKey(name="delete.handling.mode", type=ConfigType.STRING, default=None, width=Width.MEDIUM,
-                  validator=_enumerated("drop", "rewrite", "none"), display_name="Handle delete records",
+                  validator=enumerated("drop", "rewrite", "none"), display_name="Handle delete records",
                   doc="Deprecated: use delete.tombstone.handling.mode. drop (the default if only drop.tombstones is set), "
                       "rewrite or none (the value becomes null)."),
     ])
@@ -275,14 +266,20 @@ class ExtractNewRecordState(Transform):
         tombstone_headers = tuple(Header(item.new_name, "d", STRING) for item in self._headers if item.name == "op")
         plain = self._route_by is None and self._dropper is None and not self._headers
 
+        last: object = plans
+        plan: _Plan | None
+
         def apply(record: SourceRecord) -> SourceRecord | None:
+            nonlocal last, plan
             event = record.value
             if event is None:
                 if not keep_tombstones:
                     return None
                 return _with_headers(record, tombstone_headers) if tombstone_headers else record
             schema = record.value_schema
-            plan = (find(id(schema)) or add(schema))[1]
+            if schema is not last:
+                plan = (find(id(schema)) or add(schema))[1]
+                last = schema
             if plan is None:
                 return record
             after = event.get("after")
@@ -365,9 +362,7 @@ class ExtractNewRecordState(Transform):
 
 def _plan(schema: Schema | None) -> _Plan | None:
     """A plan for change events, None for anything else, which passes unchanged."""
-    if schema is None or schema.name is None or not schema.name.endswith(".Envelope"):
-        return None
-    return _Plan(schema)
+    return _Plan(schema) if schema is not None and is_envelope(schema) else None
 
 
 def _block(envelope: Schema, name: str) -> Schema:

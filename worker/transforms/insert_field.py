@@ -140,15 +140,20 @@ class InsertField(Transform):
         topic = self._topic.name if self._topic is not None else None
         partition = self._partition.name if self._partition is not None else None
         timestamp = self._timestamp.name if self._timestamp is not None else None
-        fixed = {self._static.name: self.config["static.value"]} if self._static is not None else {}
+        fixed = self._static.name if self._static is not None else None
+        text = self.config["static.value"]
 
         def insert(result: dict[str, Any], record: SourceRecord) -> None:
             if topic is not None:
                 result[topic] = record.topic
-            if partition is not None and record.partition is not None:
-                result[partition] = record.partition
-            if timestamp is not None and record.timestamp is not None:
-                result[timestamp] = record.timestamp
-            if fixed:
-                result.update(fixed)
+            if partition is not None:
+                number = record.partition
+                if number is not None:
+                    result[partition] = number
+            if timestamp is not None:
+                number = record.timestamp
+                if number is not None:
+                    result[timestamp] = number
+            if fixed is not None:
+                result[fixed] = text
         return insert

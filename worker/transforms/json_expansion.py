@@ -1,15 +1,17 @@
 """A JSON document as a Connect value with a schema that is worked out from it, as Debezium's outbox event router does it.
 
-Source: io.debezium.transforms.outbox.JsonSchemaData of Debezium 3.5. Two differences: a document that is an array is expanded
-too (Debezium accepts it and then fails), and integers beyond 64 bits become doubles (there they prevent the expansion).
+Source: io.debezium.transforms.outbox.JsonSchemaData of Debezium 3.5. Three differences: a document that is an array is expanded
+too (Debezium accepts it and then fails), integers beyond 64 bits become doubles (there they prevent the expansion), and with
+``field.name.adjustment.mode`` fields whose name changes keep their values (Debezium loses them).
 """
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from connectors.mysql.events.names import field_name
 from connectors.schema import (
     OPTIONAL_BOOLEAN,
     OPTIONAL_BYTES,
@@ -23,6 +25,9 @@ from connectors.schema import (
     array,
 )
 
+if TYPE_CHECKING:
+    from worker.transforms.debezium_events import Adjustment
+
 _INT32: Final = 1 << 31
 _INT64: Final = 1 << 63
 _SCALARS: Final = {str: OPTIONAL_STRING, bool: OPTIONAL_BOOLEAN}
@@ -32,16 +37,17 @@ class NotExpandable(Exception):
     """The document can't be expanded; the message says why."""
 
 
-def expand(text: str, name: str, *, keep_nulls: bool) -> tuple[Any, Schema]:
+def expand(text: str, name: str, *, keep_nulls: bool, names: Adjustment = "none") -> tuple[Any, Schema]:
     """The document's value and schema.
 
     Args:
         text: a JSON object or array.
         name: of the outermost struct.
         keep_nulls: whether a null becomes an optional BYTES field, else it is left out.
+        names: how names of fields are fitted to what Avro takes.
 
     Raises:
-        NotExpandable: it is no JSON object or array, or has arrays of mixed types.
+        NotExpandable: it is no JSON object or array, or has arrays of mixed types, or two names that come out the same.
     """
     if not text.startswith(("{", "[")):
         raise NotExpandable("it begins with neither { nor [")
@@ -49,10 +55,26 @@ def expand(text: str, name: str, *, keep_nulls: bool) -> tuple[Any, Schema]:
         document = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise NotExpandable(f"it is no JSON: {error}") from None
+    if names != "none":
+        document = _renamed(document, names)
     schema = _schema(name, document, keep_nulls=keep_nulls)
     if schema is None:
         raise NotExpandable("an empty array has no element type")
     return _value(document, schema, name), schema
+
+
+def _renamed(node: Any, names: Adjustment) -> Any:
+    if isinstance(node, list):
+        return [_renamed(each, names) for each in node]
+    if not isinstance(node, dict):
+        return node
+    result: dict[str, Any] = {}
+    for key, value in node.items():
+        name = field_name(key, names)
+        if name in result:
+            raise NotExpandable(f"two fields of an object come out as {name}: set field.name.adjustment.mode=avro_unicode")
+        result[name] = _renamed(value, names)
+    return result
 
 
 def _schema(name: str, node: Any, *, keep_nulls: bool) -> Schema | None:
@@ -71,6 +93,8 @@ def _schema(name: str, node: Any, *, keep_nulls: bool) -> Schema | None:
     for key, each in node.items():
         schema = _schema(f"{name}.{key}" if name.strip() else key, each, keep_nulls=keep_nulls)
         if schema is not None:
+            if not key:
+                raise NotExpandable("a field has no name")
             fields.append(Field(key, schema))
     return Schema(Type.STRUCT, optional=True, name=name, fields=tuple(fields))
 

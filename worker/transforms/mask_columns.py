@@ -18,7 +18,7 @@ from connectors.formats.masking import RULE_KEYS, Mask, Masks, Target, row_maske
 from connectors.options import Config, ConfigDef
 from connectors.schema import BOOLEAN, BYTES, FLOAT64, INT32, INT64, STRING, Field, Schema, Type
 from worker import __version__
-from worker.transforms.base import SCHEMA_CACHE_SIZE, RecordFunction, Side, Transform, copy_record, is_struct
+from worker.transforms.base import RecordFunction, Side, Transform, copy_record, is_struct, remember
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -110,9 +110,7 @@ class MaskColumns(Transform):
             plan = _Plan(schema, *self._for_schema(schema, topic, table))
         except ConfigInvalid as error:
             raise Fatal(str(error)) from error
-        if len(self._plans) >= SCHEMA_CACHE_SIZE:
-            del self._plans[next(iter(self._plans))]
-        self._plans[id(schema), topic, table] = plan
+        remember(self._plans, (id(schema), topic, table), plan)
         return plan
 
     def _for_schema(self, schema: Schema, topic: str, table: str) -> tuple[Schema | None, _RowFunction | None]:
@@ -192,9 +190,8 @@ class _Messages:
         key = (head["namespace"], *((field["name"], field["type"], field.get("encoded", False)) for field in fields))
         known = self._known.get(key)
         if known is None:
-            if len(self._known) >= SCHEMA_CACHE_SIZE:
-                del self._known[next(iter(self._known))]
-            known = self._known[key] = self._plan(head["namespace"], fields)
+            known = self._plan(head["namespace"], fields)
+            remember(self._known, key, known)
         new_fields, change = known
         payload = message["payload"]
         if change is not None:

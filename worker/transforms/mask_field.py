@@ -9,7 +9,7 @@ from decimal import Decimal, Inexact, InvalidOperation, localcontext
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from connectors.errors import Skippable
-from connectors.options import Config, ConfigDef, ConfigKey, ConfigType, Importance, invalid, non_empty
+from connectors.options import Config, ConfigDef, ConfigKey, ConfigType, Importance, non_empty
 from connectors.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Type
 from worker.transforms.base import (
     RecordFunction,
@@ -18,6 +18,7 @@ from worker.transforms.base import (
     ValueFunction,
     by_schema,
     is_struct,
+    non_empty_list,
     not_a_map,
     struct_copier,
     struct_only,
@@ -25,7 +26,7 @@ from worker.transforms.base import (
 from worker.transforms.java import class_name, to_decimal, to_double, to_float, to_integer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from connectors.api import SourceRecord
 
@@ -34,10 +35,6 @@ _BITS: Final = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
 _PYTHON_TYPES: Final = {bool: Type.BOOLEAN, int: Type.INT64, float: Type.FLOAT64, str: Type.STRING, list: Type.ARRAY,
                         dict: Type.MAP}
 _DATES: Final = (DATE, TIME, TIMESTAMP)
-
-
-def _check_fields(name: str, value: Sequence[str] | None) -> str | None:
-    return None if value else invalid(name, value, "Empty list")
 
 
 def _scaled(number: Decimal, schema: Schema) -> Decimal:
@@ -87,7 +84,7 @@ class MaskField(Transform):
     aliases: ClassVar[tuple[str, ...]] = ("org.apache.kafka.connect.transforms.MaskField",)
     sided: ClassVar[bool] = True
     config_def: ClassVar[ConfigDef] = ConfigDef([
-        ConfigKey(name="fields", type=ConfigType.LIST, validator=_check_fields, importance=Importance.HIGH,
+        ConfigKey(name="fields", type=ConfigType.LIST, validator=non_empty_list, importance=Importance.HIGH,
                   doc="Fields to hide.", example="password,iban"),
         ConfigKey(name="replacement", type=ConfigType.STRING, default=None, validator=non_empty,
                   importance=Importance.LOW,
@@ -154,10 +151,16 @@ class MaskField(Transform):
     def _schemaless(self) -> ValueFunction:
         fields = self._fields
 
-        def masked(value: Any) -> Any:
+        makers: dict[type, Callable[[], Any]] = {}
+
+        def maker(value: Any) -> Callable[[], Any]:
+            """What makes masked values of that type; it is kept for the types that can be masked."""
             if isinstance(value, Decimal):
-                return Decimal(0) if self._replacement is None else to_decimal(self._replacement)
-            return self._mask(_PYTHON_TYPES.get(type(value)), None, class_name(value))()
+                number = Decimal(0) if self._replacement is None else to_decimal(self._replacement)
+                return lambda: number
+            made = self._mask(_PYTHON_TYPES.get(type(value)), None, class_name(value))
+            makers[type(value)] = made
+            return made
 
         def convert(value: Any, record: SourceRecord) -> Any:
             del record
@@ -166,7 +169,7 @@ class MaskField(Transform):
             result = dict(value)
             for name in fields:
                 found = value.get(name)
-                result[name] = None if found is None else masked(found)
+                result[name] = None if found is None else (makers.get(type(found)) or maker(found))()
             return result
         return convert
 

@@ -5,7 +5,7 @@ Names, groups, order and texts are those of Kafka Connect 4.1's ``validate`` ans
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from connectors.errors import ConfigInvalid
 from connectors.options import ConfigKey, ConfigProblem, ConfigType, Importance, Validator, Width, invalid
@@ -17,17 +17,27 @@ from worker.transforms.registry import (
     resolve_transform,
     transform_types,
 )
-from worker.transforms.versions import version_matches
+from worker.transforms.versions import in_range, not_found, range_problem
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from connectors.options import ConfigDef
+    from worker.transforms.registry import PredicateType, TransformType
 
 TRANSFORMS: Final = "transforms"
 PREDICATES: Final = "predicates"
 
 _IMPORTANCE: Final = tuple(Importance)
+
+
+class Known(Protocol):
+    """All plugins there are, those that this process does not have included."""
+
+    def versions(self, kind: str, name: str) -> Sequence[str]:
+        """The versions of a transform or predicate, the latest last."""
+
+    def class_names(self, kind: str) -> Sequence[str]:
+        """Names of all transforms or predicates."""
 
 
 def aliases(raw: Mapping[str, str], name: str) -> list[str]:
@@ -53,32 +63,56 @@ PIPELINE_KEYS: Final = (
 )
 
 
-def _type_key(kind: str, noun: str, alias: str, prefix: str, group: str, validator: Validator, known: Any) -> ConfigKey:
-    return ConfigKey(name=f"{prefix}type", type=ConfigType.CLASS, doc=f"Class for the '{alias}' {noun}.",
+class _Part(NamedTuple):
+    """What aliases stand for.
+
+    Attributes:
+        option: the option that lists them.
+        noun: what texts and ``Known`` call one.
+        resolve: finds the class that a name means, in the version that is wanted.
+        types: all classes that this process has.
+    """
+
+    option: str
+    noun: str
+    resolve: Callable[[str, str | None], TransformType | PredicateType]
+    types: Callable[[], Sequence[TransformType | PredicateType]]
+
+
+_TRANSFORM: Final = _Part(TRANSFORMS, "transformation", resolve_transform, transform_types)
+_PREDICATE: Final = _Part(PREDICATES, "predicate", resolve_predicate, predicate_types)
+
+
+def _type_key(part: _Part, alias: str, group: str, validator: Validator, known: Known | None) -> ConfigKey:
+    def names() -> Sequence[str]:
+        return [each.class_name for each in part.types()] if known is None else known.class_names(part.noun)
+    return ConfigKey(name=f"{part.option}.{alias}.type", type=ConfigType.CLASS, doc=f"Class for the '{alias}' {part.noun}.",
                      importance=Importance.HIGH, group=group, order=0, width=Width.LONG,
-                     display_name=f"{kind} type for {alias}", validator=validator,
-                     recommender=lambda _name, _raw: ([found.class_name for found in known()], True))
+                     display_name=f"{part.noun.capitalize()} type for {alias}", validator=validator,
+                     recommender=lambda _name, _raw: (names(), True))
 
 
-def _version_complaint(found: tuple[str, str] | None, wanted: str | None) -> str | None:
-    """What is wrong with a ``plugin.version`` for a class and its version, if anything."""
-    if found is None or wanted is None:
-        return None
-    try:
-        if version_matches(wanted, found[1]):
-            return None
-    except ConfigInvalid as error:
-        return str(error)
-    return f"Plugin {found[0]} not found that matches the version range {wanted}, available versions: [{found[1]}]"
+def _version_complaint(found: tuple[str, str] | None, wanted: str | None, versions: Sequence[str]) -> str | None:
+    """What is wrong with a ``plugin.version`` for a class and its version, if anything; ``versions`` are all there are."""
+    if found is None:
+        return range_problem(wanted)
+    return None if in_range(wanted, found[1]) else not_found(found[0], wanted, versions)
 
 
-def _version_key(kind: str, noun: str, alias: str, prefix: str, group: str, found: tuple[str, str] | None) -> ConfigKey:
-    version = found[1] if found is not None else None
-    return ConfigKey(name=f"{prefix}plugin.version", type=ConfigType.STRING, default=version,
-                     validator=lambda _name, value: _version_complaint(found, value), doc=f"Version of the '{alias}' {noun}.",
+def _version_key(part: _Part, alias: str, group: str, default: str | None, versions: Sequence[str],
+                 misversioned: str | None) -> ConfigKey:
+    return ConfigKey(name=f"{part.option}.{alias}.plugin.version", type=ConfigType.STRING, default=default,
+                     validator=lambda _name, _value: misversioned,
+                     doc=f"Version of the '{alias}' {part.noun}.",
                      importance=Importance.HIGH, group=group, order=1, width=Width.LONG,
-                     display_name=f"{kind} version for {alias}",
-                     recommender=lambda _name, _raw: ([version] if version is not None else [], True))
+                     display_name=f"{part.noun.capitalize()} version for {alias}",
+                     recommender=lambda _name, _raw: (versions, True))
+
+
+def _versions(known: Known | None, noun: str, found: tuple[str, str] | None) -> Sequence[str]:
+    if found is None:
+        return []
+    return (known.versions(noun, found[0]) if known is not None else ()) or [found[1]]
 
 
 def _stage_keys() -> list[ConfigKey]:
@@ -106,50 +140,43 @@ def _named(validator: Validator, name: str) -> Validator:
     return lambda _name, value: validator(name, value)
 
 
-def _transform_keys(raw: Mapping[str, str], alias: str) -> list[ConfigKey]:
-    prefix, group = f"{TRANSFORMS}.{alias}.", f"Transforms: {alias}"
+def _part_keys(part: _Part, raw: Mapping[str, str], alias: str, known: Known | None) -> list[ConfigKey]:
+    """The options of one transform or predicate."""
+    prefix, group = f"{part.option}.{alias}.", f"{part.option.capitalize()}: {alias}"
     found: tuple[str, str] | None = None
-    definition: ConfigDef | None = None
+    own: list[ConfigKey] = []
+    wanted = raw.get(f"{prefix}plugin.version")
     try:
-        kind, _, class_name = resolve_transform(raw.get(f"{prefix}type", "").strip())
+        resolved = part.resolve(raw.get(f"{prefix}type", "").strip(), wanted)
     except ConfigInvalid:
         pass  # the type's own check says so
     else:
-        found, definition = (class_name, kind.version), kind.config_def
-    misversioned = _version_complaint(found, raw.get(f"{prefix}plugin.version"))
+        found, own = (resolved.class_name, resolved.kind.version), list(resolved.kind.config_def.keys.values())
+    versions = _versions(known, part.noun, found)
+    misversioned = _version_complaint(found, wanted, versions) if f"{prefix}type" in raw else None
+    negates_nothing = part is _TRANSFORM and f"{prefix}negate" in raw and f"{prefix}predicate" not in raw
 
     def check(name: str, value: str | None) -> str | None:
-        if f"{prefix}negate" in raw and f"{prefix}predicate" not in raw:
+        if negates_nothing:
             return (f"Config '{prefix}negate' was provided but there is no config '{prefix}predicate' defining a predicate "
                     "to be negated.")
-        return _complaint(name, value, resolve_transform) or misversioned
-    keys = [_type_key("Transformation", "transformation", alias, prefix, group, check, transform_types),
-            _version_key("Transformation", "transformation", alias, prefix, group, found)]
-    if definition is None or misversioned is not None:
+        return _type_complaint(name, value, part.resolve, wanted) or (misversioned if found is not None else None)
+    # Unless one is asked for, the latest is used that fits the others; where one is, the default is just the latest.
+    default = None if found is None else found[1] if wanted is None else versions[-1]
+    keys = [_type_key(part, alias, group, check, known),
+            _version_key(part, alias, group, default, versions, misversioned)]
+    if found is None or misversioned is not None:
         return keys
-    own = [key for key in definition.keys.values() if key.name not in ("predicate", "negate")]
-    return keys + _embedded(_stage_keys() + own, prefix, group)
+    if part is _TRANSFORM:
+        own = _stage_keys() + [key for key in own if key.name not in ("predicate", "negate")]
+    return keys + _embedded(own, prefix, group)
 
 
-def _predicate_keys(raw: Mapping[str, str], alias: str) -> list[ConfigKey]:
-    prefix, group = f"{PREDICATES}.{alias}.", f"Predicates: {alias}"
-    found: tuple[str, str] | None = None
-    definition: ConfigDef | None = None
-    try:
-        kind, class_name = resolve_predicate(raw.get(f"{prefix}type", "").strip())
-    except ConfigInvalid:
-        pass  # the type's own check says so
-    else:
-        found, definition = (class_name, kind.version), kind.config_def
-    misversioned = _version_complaint(found, raw.get(f"{prefix}plugin.version"))
-
-    def check(name: str, value: str | None) -> str | None:
-        return _complaint(name, value, resolve_predicate) or misversioned
-    keys = [_type_key("Predicate", "predicate", alias, prefix, group, check, predicate_types),
-            _version_key("Predicate", "predicate", alias, prefix, group, found)]
-    if definition is None or misversioned is not None:
-        return keys
-    return keys + _embedded(list(definition.keys.values()), prefix, group)
+def _type_complaint(name: str, value: str | None, resolve: Any, wanted: str | None) -> str | None:
+    """What is wrong with a class: it isn't there, its version can't be read, or it is none that can be used, in this order."""
+    complaint = _complaint(name, value, resolve)
+    missing = complaint is not None and "could not be found." in complaint
+    return complaint if missing or value is None else range_problem(wanted) or complaint
 
 
 def _complaint(name: str, value: str | None, resolve: Any) -> str | None:
@@ -165,14 +192,15 @@ def _complaint(name: str, value: str | None, resolve: Any) -> str | None:
     return None
 
 
-def transform_config_keys(raw: Mapping[str, str]) -> list[ConfigKey]:
+def transform_config_keys(raw: Mapping[str, str], known: Known | None = None) -> list[ConfigKey]:
     """The options that a connector's ``transforms`` and ``predicates`` add to its own.
 
     Args:
         raw: the connector's configuration. May block for some milliseconds if it names a class that is not built in.
+        known: what to recommend; by default what this process has.
     """
-    return [key for alias in aliases(raw, TRANSFORMS) for key in _transform_keys(raw, alias)] + [
-        key for alias in aliases(raw, PREDICATES) for key in _predicate_keys(raw, alias)]
+    return [key for part in (_TRANSFORM, _PREDICATE) for alias in aliases(raw, part.option)
+            for key in _part_keys(part, raw, alias, known)]
 
 
 def stage_properties(raw: Mapping[str, str], prefix: str) -> dict[str, str]:
@@ -198,7 +226,7 @@ def transform_problems(raw: Mapping[str, str]) -> list[ConfigProblem]:
             problems.append(ConfigProblem(f"{prefix}predicate", invalid(
                 f"{prefix}predicate", predicate, f"Unknown predicate '{predicate.strip()}'; predicates declares: {known}")))
         try:
-            kind, side, _ = resolve_transform(raw.get(f"{prefix}type", "").strip())
+            kind, side, _ = resolve_transform(raw.get(f"{prefix}type", "").strip(), raw.get(f"{prefix}plugin.version"))
             config = kind.config_def.parse(stage_properties(raw, prefix))
         except ConfigInvalid:
             continue

@@ -5,16 +5,18 @@ Source: ``transforms`` and ``predicates`` of Kafka Connect (KIP-66, KIP-585).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import compress
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from connectors.errors import ConfigInvalid, Fatal, Fenced, Retriable, Skippable
 from connectors.options import ConfigKey, ConfigType, parse_value
 from worker.transforms.options import PREDICATES, TRANSFORMS, aliases, stage_properties, transform_problems
 from worker.transforms.registry import resolve_predicate, resolve_transform
-from worker.transforms.versions import version_matches
+from worker.transforms.versions import not_found
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from connectors.api import SourceRecord
     from worker.transforms.base import RecordFunction, RecordTest
@@ -87,23 +89,52 @@ class Pipeline:
     def apply_many(self, records: Iterable[SourceRecord]) -> tuple[list[SourceRecord | None], list[tuple[int, TransformError]]]:
         """All records at once: what became of each, in order, None where one was dropped or refused, and the refusals.
 
+        Each transform gets all of them before the next one does, which costs less than one record after the other.
+
         Returns:
             The results and, for those refused, their index with the error.
 
         Raises:
             Retriable, Fatal, Fenced: as a transform raised them; nothing of the batch is done then.
         """
-        results: list[SourceRecord | None] = []
         errors: list[tuple[int, TransformError]] = []
-        apply = self.apply
-        append = results.append
-        for record in records:
-            try:
-                append(apply(record))
-            except TransformError as error:
-                errors.append((len(results), error))
-                append(None)
+        results: list[SourceRecord | None] = list(records)
+        places: Sequence[int] = range(len(results))
+        current: list[SourceRecord] = results  # type: ignore[assignment]  # no None before the first stage
+        for stage in self.stages:
+            done = _through(stage, current, places, errors)
+            if all(done):
+                current = done  # type: ignore[assignment]
+                continue
+            places = list(compress(places, done))
+            current = list(filter(None, done))
+        if len(current) == len(results):
+            return list(current), errors
+        results = [None] * len(results)
+        for place, record in zip(places, current, strict=True):
+            results[place] = record
+        errors.sort(key=itemgetter(0))
         return results, errors
+
+
+def _through(stage: Stage, records: Sequence[SourceRecord], places: Sequence[int],
+             errors: list[tuple[int, TransformError]]) -> list[SourceRecord | None]:
+    """What one stage makes of records, None where it drops or refuses one; ``places`` in the batch are for ``errors``."""
+    done: list[SourceRecord | None] = []
+    rest = iter(records)
+    while True:
+        try:
+            done.extend(map(stage.apply, rest))
+            if len(done) == len(records):
+                return done
+            raise RuntimeError("a transform raised StopIteration")  # noqa: TRY301 - it ends the map, as the last record does
+        except (Retriable, Fatal, Fenced):
+            raise
+        except Exception as error:  # noqa: BLE001 - a transform may raise anything; what was done before it is in the list
+            refused = TransformError(stage.alias, stage.class_name, error)
+            refused.__cause__ = error
+            errors.append((places[len(done)], refused))
+            done.append(None)
 
 
 def _conditional(apply: RecordFunction, test: RecordTest, *, negate: bool) -> RecordFunction:
@@ -114,23 +145,23 @@ def _conditional(apply: RecordFunction, test: RecordTest, *, negate: bool) -> Re
 
 def _predicate(raw: Mapping[str, str], alias: str) -> RecordTest:
     prefix = f"{PREDICATES}.{alias}."
-    kind, class_name = resolve_predicate(raw.get(f"{prefix}type", "").strip())
+    kind, class_name = resolve_predicate(raw.get(f"{prefix}type", "").strip(), raw.get(f"{prefix}plugin.version"))
     _check_version(raw, prefix, class_name, kind.version)
     return kind(kind.config_def.parse(stage_properties(raw, prefix))).compile()
 
 
 def _check_version(raw: Mapping[str, str], prefix: str, class_name: str, version: str) -> None:
     wanted = raw.get(f"{prefix}plugin.version")
-    if not version_matches(wanted, version):
-        raise ConfigInvalid(f"Plugin {class_name} not found that matches the version range {wanted}, available versions: "
-                            f"[{version}]")
+    complaint = not_found(class_name, wanted, [version])
+    if complaint is not None:
+        raise ConfigInvalid(complaint)
 
 
 def _stage(raw: Mapping[str, str], alias: str) -> Stage:
     prefix = f"{TRANSFORMS}.{alias}."
     if f"{prefix}type" not in raw:
         raise ConfigInvalid(f'Missing required configuration "{prefix}type" which has no default value.')
-    kind, side, class_name = resolve_transform(raw[f"{prefix}type"].strip())
+    kind, side, class_name = resolve_transform(raw[f"{prefix}type"].strip(), raw.get(f"{prefix}plugin.version"))
     _check_version(raw, prefix, class_name, kind.version)
     apply = kind(kind.config_def.parse(stage_properties(raw, prefix)), side).compile()
     predicate = raw.get(f"{prefix}predicate")

@@ -1,26 +1,52 @@
 """Which transforms and predicates there are, and how a name in a configuration finds one."""
 from __future__ import annotations
 
+import logging
+import sys
+from functools import lru_cache
 from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from connectors.errors import ConfigInvalid
 from worker.transforms.base import Predicate, Side, Transform
+from worker.transforms.by_logical_table_router import ByLogicalTableRouter
+from worker.transforms.cast import Cast
+from worker.transforms.drop_headers import DropHeaders
+from worker.transforms.enforce_record_size import EnforceRecordSize
 from worker.transforms.event_router import EventRouter
+from worker.transforms.extract_changed_record_state import ExtractChangedRecordState
+from worker.transforms.extract_field import ExtractField
 from worker.transforms.extract_new_record_state import ExtractNewRecordState
 from worker.transforms.filter import Filter
+from worker.transforms.flatten import Flatten
+from worker.transforms.header_from import HeaderFrom
+from worker.transforms.header_to_value import HeaderToValue
+from worker.transforms.hoist_field import HoistField
 from worker.transforms.insert_field import InsertField
+from worker.transforms.insert_header import InsertHeader
 from worker.transforms.mask_columns import MaskColumns
 from worker.transforms.mask_field import MaskField
+from worker.transforms.partition_routing import PartitionRouting
 from worker.transforms.predicates import HasHeaderKey, RecordIsTombstone, TopicNameMatches
+from worker.transforms.read_to_insert_event import ReadToInsertEvent
 from worker.transforms.regex_router import RegexRouter
 from worker.transforms.replace_field import ReplaceField
+from worker.transforms.schema_change_event_filter import SchemaChangeEventFilter
+from worker.transforms.scripting import ContentBasedRouter, ExpressionFilter
 from worker.transforms.scylla_extract_new_record_state import ScyllaExtractNewRecordState
 from worker.transforms.scylla_flatten_columns import ScyllaFlattenColumns
+from worker.transforms.set_schema_metadata import SetSchemaMetadata
+from worker.transforms.timestamp_converter import TimestampConverter
+from worker.transforms.timestamp_router import TimestampRouter
+from worker.transforms.timezone_converter import TimezoneConverter
+from worker.transforms.value_to_key import ValueToKey
+from worker.transforms.versions import in_range, version_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+_log = logging.getLogger("worker.plugins")
 
 #: Groups of entry points where other packages declare theirs: the name is what a configuration may call it.
 TRANSFORM_ENTRY_POINTS: Final = "millrace.transforms"
@@ -28,8 +54,15 @@ PREDICATE_ENTRY_POINTS: Final = "millrace.predicates"
 
 #: The built-in transforms by their short names.
 TRANSFORMS: Final[Mapping[str, type[Transform]]] = MappingProxyType({
-    kind.__name__: kind for kind in (EventRouter, ExtractNewRecordState, Filter, InsertField, MaskColumns, MaskField,
-                                     RegexRouter, ReplaceField, ScyllaExtractNewRecordState, ScyllaFlattenColumns)})
+    kind.__name__: kind for kind in (
+        # Kafka Connect's.
+        Cast, DropHeaders, ExtractField, Filter, Flatten, HeaderFrom, HoistField, InsertField, InsertHeader, MaskField,
+        RegexRouter, ReplaceField, SetSchemaMetadata, TimestampConverter, TimestampRouter, ValueToKey,
+        # Debezium's.
+        ByLogicalTableRouter, ContentBasedRouter, EnforceRecordSize, EventRouter, ExpressionFilter, ExtractChangedRecordState,
+        ExtractNewRecordState, HeaderToValue, PartitionRouting, ReadToInsertEvent, SchemaChangeEventFilter, TimezoneConverter,
+        # Millrace's own.
+        MaskColumns, ScyllaExtractNewRecordState, ScyllaFlattenColumns)})
 #: The built-in predicates by their short names.
 PREDICATES: Final[Mapping[str, type[Predicate]]] = MappingProxyType({
     kind.__name__: kind for kind in (HasHeaderKey, RecordIsTombstone, TopicNameMatches)})
@@ -66,22 +99,41 @@ def _names(short: str, kind: type[Transform | Predicate]) -> set[str]:
     return {short, *kind.aliases, f"{kind.__module__}.{kind.__qualname__}", f"{kind.__module__}:{kind.__qualname__}"}
 
 
-def _declared(group: str) -> Iterator[tuple[str, type]]:
-    """What installed packages declare; reads package metadata (blocks for some milliseconds) and imports the packages."""
+def _declared(group: str) -> tuple[tuple[str, type], ...]:
+    """What installed packages declare and can be imported; read once for each ``sys.path``: a process never changes its own."""
+    return _loaded(group, tuple(sys.path))
+
+
+@lru_cache(maxsize=8)
+def _loaded(group: str, path: tuple[str, ...]) -> tuple[tuple[str, type], ...]:
+    del path
+    found = []
     for entry in entry_points(group=group):
-        kind = entry.load()
+        try:
+            kind = entry.load()
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code: the plugin registry reports it as a failure
+            _log.debug("The plugin %s can't be used: %r", entry.value, error)
+            continue
         if isinstance(kind, type):
-            yield entry.name, kind
+            found.append((entry.name, kind))
+    return tuple(found)
 
 
-def _all_transforms() -> Iterator[tuple[str, type[Transform]]]:
+def declared_transforms() -> Iterator[tuple[str, type[Transform]]]:
+    """Every transform class with its short name, the built-in ones first. Blocks for some milliseconds the first time."""
     yield from TRANSFORMS.items()
     yield from ((name, kind) for name, kind in _declared(TRANSFORM_ENTRY_POINTS) if issubclass(kind, Transform))
 
 
-def _all_predicates() -> Iterator[tuple[str, type[Predicate]]]:
+def declared_predicates() -> Iterator[tuple[str, type[Predicate]]]:
+    """Every predicate class with its short name, the built-in ones first. Blocks for some milliseconds the first time."""
     yield from PREDICATES.items()
     yield from ((name, kind) for name, kind in _declared(PREDICATE_ENTRY_POINTS) if issubclass(kind, Predicate))
+
+
+def _rank(kind: type[Transform | Predicate], wanted: str | None) -> tuple[bool, object]:
+    """Of several classes that a name means the first of the highest rank is taken: the latest version that is wanted."""
+    return in_range(wanted, kind.version), version_key(kind.version)
 
 
 def _variants(kind: type[Transform]) -> list[TransformType]:
@@ -93,52 +145,61 @@ def _variants(kind: type[Transform]) -> list[TransformType]:
 
 def transform_types() -> list[TransformType]:
     """Every transform there is, each side of a sided one, by class name. Blocks for some milliseconds."""
-    return sorted((found for _, kind in _all_transforms() for found in _variants(kind)), key=lambda found: found.class_name)
+    return sorted((found for _, kind in declared_transforms() for found in _variants(kind)), key=lambda found: found.class_name)
 
 
 def predicate_types() -> list[PredicateType]:
     """Every predicate there is, by class name. Blocks for some milliseconds."""
-    return sorted((PredicateType(kind, _canonical(kind)) for _, kind in _all_predicates()), key=lambda found: found.class_name)
+    return sorted((PredicateType(kind, _canonical(kind)) for _, kind in declared_predicates()),
+                  key=lambda found: found.class_name)
 
 
-def resolve_transform(name: str) -> TransformType:
+def resolve_transform(name: str, wanted: str | None = None) -> TransformType:
     """The transform that ``name`` means: a Java class name, a short name, or an entry point's.
 
-    Built-in ones are found without blocking.
+    Args:
+        name: what ``transforms.X.type`` says.
+        wanted: ``transforms.X.plugin.version``, for where there are several versions; it is not checked here.
 
     Raises:
         NotATransform: it is a predicate.
         ConfigInvalid: there is none, or its Key or Value must be chosen.
     """
     outer, separator, suffix = name.rpartition("$")
-    for short, kind in _all_transforms():
+    matches: list[TransformType] = []
+    for short, kind in declared_transforms():
         names = _names(short, kind)
         if not kind.sided and name in names:
-            return TransformType(kind, Side.VALUE, _canonical(kind))
-        if kind.sided and separator and outer in names and suffix in tuple(Side):
-            return TransformType(kind, Side(suffix), f"{_canonical(kind)}${suffix}")
-        if kind.sided and name in names:
+            matches.append(TransformType(kind, Side.VALUE, _canonical(kind)))
+        elif kind.sided and separator and outer in names and suffix in tuple(Side):
+            matches.append(TransformType(kind, Side(suffix), f"{_canonical(kind)}${suffix}"))
+        elif kind.sided and name in names:
             choices = ", ".join(found.class_name for found in _variants(kind))
             raise ConfigInvalid(f"This class is abstract and cannot be created. Did you mean {choices}?")
-    if any(name in _names(short, kind) for short, kind in _all_predicates()):
+    if matches:
+        return max(matches, key=lambda found: _rank(found.kind, wanted))
+    if any(name in _names(short, kind) for short, kind in declared_predicates()):
         raise NotATransform(f"Class class {name} does not implement the Transformation interface")
     available = ", ".join(found.class_name for found in transform_types())
     raise ConfigInvalid(f"Class {name} could not be found. Available transformations: {available}")
 
 
-def resolve_predicate(name: str) -> PredicateType:
+def resolve_predicate(name: str, wanted: str | None = None) -> PredicateType:
     """The predicate that ``name`` means: a Java class name, a short name, or an entry point's.
 
-    Built-in ones are found without blocking.
+    Args:
+        name: what ``predicates.X.type`` says.
+        wanted: ``predicates.X.plugin.version``, for where there are several versions; it is not checked here.
 
     Raises:
         NotAPredicate: it is a transform.
         ConfigInvalid: there is none.
     """
-    for short, kind in _all_predicates():
-        if name in _names(short, kind):
-            return PredicateType(kind, _canonical(kind))
-    if any(name.rpartition("$")[0] in _names(short, kind) or name in _names(short, kind) for short, kind in _all_transforms()):
+    matches = [PredicateType(kind, _canonical(kind)) for short, kind in declared_predicates() if name in _names(short, kind)]
+    if matches:
+        return max(matches, key=lambda found: _rank(found.kind, wanted))
+    if any(name.rpartition("$")[0] in _names(short, kind) or name in _names(short, kind)
+           for short, kind in declared_transforms()):
         raise NotAPredicate(f"Class class {name} does not implement the Predicate interface")
     available = ", ".join(found.class_name for found in predicate_types())
     raise ConfigInvalid(f"Class {name} could not be found. Available predicates: {available}")

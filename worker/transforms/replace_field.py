@@ -22,9 +22,10 @@ from worker.transforms.base import (
     struct_only,
     with_fields,
 )
+from worker.transforms.generated import FrequentMaps, Taken, map_taker, struct_taker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from connectors.api import SourceRecord
 
@@ -89,7 +90,7 @@ class ReplaceField(Transform):
         required = [(new, field) for field, (_, new) in zip(kept, moves, strict=True)
                     if field.schema.default is not None and not field.schema.optional] if not replace_null else []
 
-        def convert(value: Any, record: SourceRecord) -> Any:
+        def slow(value: Any, record: SourceRecord) -> Any:
             del record
             get = value.get
             result = {new: get(old) for old, new in moves}
@@ -100,15 +101,49 @@ class ReplaceField(Transform):
                 if result[name] is None:
                     raise null_refused(field)
             return result
-        return new_schema, convert
+        filled, checked = dict(defaults), {name for name, _ in required}
+        taken = [Taken(new, (old,), filled.get(new), required=new in checked) for old, new in moves]
+        return new_schema, struct_taker(taken, slow, "value, record")
 
     def _schemaless(self) -> ValueFunction:
+        if not self._include and not self._renames:
+            return self._leaving_out()
         rename = self._renames.get
         kept = self._kept
+
+        def slow(value: dict[str, Any]) -> dict[str, Any]:
+            return {rename(name, name): value[name] for name in kept(value)}
+
+        def make(names: tuple[str, ...]) -> Callable[[dict[str, Any]], dict[str, Any]]:
+            return map_taker(names, {name: rename(name, name) for name in kept(names)})
+        frequent = FrequentMaps(make, slow)
+        find, seldom = frequent.known.get, frequent.seldom
+        last: tuple[str, ...] = ()
+        last_made: Callable[[dict[str, Any]], Any] = slow
+
+        def convert(value: Any, record: SourceRecord) -> Any:
+            nonlocal last, last_made
+            del record
+            if not isinstance(value, dict):
+                raise not_a_map(value, _PURPOSE)
+            names = tuple(value)
+            if names != last:
+                made = find(names)
+                if made is None:
+                    return seldom(names)(value)
+                last, last_made = names, made
+            return last_made(value)
+        return convert
+
+    def _leaving_out(self) -> ValueFunction:
+        exclude = tuple(self._exclude)
 
         def convert(value: Any, record: SourceRecord) -> Any:
             del record
             if not isinstance(value, dict):
                 raise not_a_map(value, _PURPOSE)
-            return {rename(name, name): value[name] for name in kept(value)}
+            result = dict(value)
+            for name in exclude:
+                result.pop(name, None)
+            return result
         return convert

@@ -5,11 +5,13 @@ A version without brackets must be met exactly, as in Kafka Connect.
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from connectors.errors import ConfigInvalid
 
-_RANGE: Final = re.compile(r"([\[(])([^\[\]()]*)([\])])\s*(?:,\s*(?=[\[(])|\Z)")
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 _PART: Final = re.compile(r"\d+|[a-zA-Z]+")
 # Maven's order of qualifiers; the release itself is the empty one, and words it doesn't know come after.
 _QUALIFIERS: Final = {"alpha": -5, "a": -5, "beta": -4, "b": -4, "milestone": -3, "m": -3, "rc": -2, "cr": -2, "snapshot": -1,
@@ -34,33 +36,101 @@ def version_key(version: str) -> tuple[tuple[int, int, str], ...]:
     return (*parts, (0, 0, ""))
 
 
+class _Interval(NamedTuple):
+    """One part of a range; an empty bound is none, unless it is that of a single version."""
+
+    opening: str
+    low: str
+    high: str
+    closing: str
+    single: bool = False
+
+    def __contains__(self, version: object) -> bool:
+        key = version_key(str(version))
+        if self.single:
+            return key == version_key(self.low)
+        above = not self.low or (key >= version_key(self.low) if self.opening == "[" else key > version_key(self.low))
+        below = not self.high or (key <= version_key(self.high) if self.closing == "]" else key < version_key(self.high))
+        return above and below
+
+    def __str__(self) -> str:
+        return f"{self.opening}{self.low},{self.high}{self.closing}"
+
+
+def _interval(text: str) -> _Interval:
+    opening, inside, closing = text[0], text[1:-1].strip(), text[-1]
+    low, comma, high = (part.strip() for part in inside.partition(","))
+    if not comma:
+        if (opening, closing) != ("[", "]"):
+            raise ConfigInvalid(f"Single version must be surrounded by []: {text}")
+        return _Interval(opening, inside, inside, closing, single=True)
+    if low and high:
+        first, last = version_key(low), version_key(high)
+        if last < first or (last == first and (opening, closing) != ("[", "]")):
+            raise ConfigInvalid(f"Range defies version ordering: {text}")
+    return _Interval(opening, low, high, closing)
+
+
+def _parse(wanted: str) -> list[_Interval]:
+    whole = wanted.strip()
+    if not whole.startswith(("[", "(")):
+        whole = f"[{whole}]"
+    found: list[_Interval] = []
+    rest = whole
+    while rest.startswith(("[", "(")):
+        ends = [at for at in (rest.find(")"), rest.find("]")) if at >= 0]
+        if not ends:
+            raise ConfigInvalid(f"Unbounded range: {whole}")
+        part = _interval(rest[:min(ends) + 1])
+        if found and found[-1].high and (not part.low or version_key(part.low) < version_key(found[-1].high)):
+            raise ConfigInvalid(f"Ranges overlap: {whole}")
+        found.append(part)
+        rest = rest[min(ends) + 1:].strip().removeprefix(",").strip()
+    if rest:
+        raise ConfigInvalid(f"Only fully-qualified sets allowed in multiple set scenario: {whole}")
+    return found
+
+
+def _any(wanted: str | None) -> bool:
+    return wanted is None or wanted.strip() == "latest"
+
+
 def version_matches(wanted: str | None, version: str) -> bool:
     """Whether ``version`` lies in the range ``wanted``; None and ``latest`` take any.
 
     Raises:
-        ConfigInvalid: ``wanted`` is no version range.
+        ConfigInvalid: ``wanted`` is no version range; the text is Maven's, as in Kafka Connect's answers.
     """
-    if wanted is None or wanted.strip() == "latest":
-        return True
-    text = wanted.strip()
-    if not text.startswith(("[", "(")):
-        text = f"[{text}]"
-    key = version_key(version)
-    matched = False
-    at = 0
-    while at < len(text):
-        part = _RANGE.match(text, at)
-        if part is None:
-            raise ConfigInvalid(f"{wanted!r} is no version range: write 1.2, [1.2,2.0) or (,3]")
-        at = part.end()
-        opening, inside, closing = part[1], part[2], part[3]
-        low, comma, high = (item.strip() for item in inside.partition(","))
-        if not comma:
-            if opening != "[" or closing != "]" or not low:
-                raise ConfigInvalid(f"{wanted!r} is no version range: a single version stands in square brackets")
-            matched |= key == version_key(low)
-            continue
-        above = not low or (key >= version_key(low) if opening == "[" else key > version_key(low))
-        below = not high or (key <= version_key(high) if closing == "]" else key < version_key(high))
-        matched |= above and below
-    return matched
+    return wanted is None or _any(wanted) or any(version in part for part in _parse(wanted))
+
+
+def in_range(wanted: str | None, version: str) -> bool:
+    """``version_matches``, but nothing matches a range that can't be read."""
+    try:
+        return version_matches(wanted, version)
+    except ConfigInvalid:
+        return False
+
+
+def range_problem(wanted: str | None) -> str | None:
+    """Why ``wanted`` is no version range, or None if it is one."""
+    try:
+        version_matches(wanted, "")
+    except ConfigInvalid as error:
+        return str(error)
+    return None
+
+
+def not_found(class_name: str, wanted: str | None, versions: Iterable[str]) -> str | None:
+    """Kafka Connect's complaint if ``wanted`` is no range, or none of ``versions`` is in it; else None."""
+    if wanted is None or _any(wanted):
+        return None
+    try:
+        parts = _parse(wanted)
+    except ConfigInvalid as error:
+        return str(error)
+    there = list(versions)
+    if any(version in part for version in there for part in parts):
+        return None
+    return (f"Plugin {class_name} not found that matches the version range {','.join(map(str, parts))}, available versions: "
+            f"[{', '.join(there)}]")

@@ -311,14 +311,17 @@ class Emulation:
             vnodes: Vnodes of each node.
             shards: Shards of each node, or one number per node.
             nodes: Number of nodes; there are nodes x vnodes x shards streams.
-            start_ms: When it begins; now when None. Scylla announces a generation about a minute ahead.
+            start_ms: When it begins; right after the last change of this client when None, and then the clients that write
+                must be this one. Scylla announces a generation about a minute ahead, so that all writers know of it.
             streams: The streams themselves, in place of those made from the numbers.
 
         Raises:
             StackError: It is a real Scylla.
         """
         made = list(streams) if streams is not None else vnode_streams(vnodes, shards, nodes, self._chance.getrandbits(62))
-        return self._streams("new_generation").create(made, now_us() // 1000 if start_ms is None else start_ms)
+        generations = self._streams("new_generation")
+        with self._lock:  # no change is on its way to the streams that were
+            return generations.create(made, self._next_ms() if start_ms is None else start_ms)
 
     def expire_generation(self, start_ms: int) -> None:
         """Remove a generation's description, as Scylla does once all its log rows have expired."""
@@ -329,8 +332,9 @@ class Emulation:
         streams, table = self._streams("split_tablets"), self.table(full)
         if not table.tablets:
             raise StackError(f"{full} uses vnodes; create its keyspace with tablets=True, or call new_generation")
-        start = now_us() // 1000 if start_ms is None else start_ms
-        streams.create_tablets(table, tablet_streams(tablets, self._chance.getrandbits(62)), start)
+        with self._lock:
+            start = self._next_ms() if start_ms is None else start_ms
+            streams.create_tablets(table, tablet_streams(tablets, self._chance.getrandbits(62)), start)
         return start
 
     def ring(self, full: str, at_ms: int) -> Ring:
@@ -371,6 +375,10 @@ class Emulation:
     def apply_cql(self, *statements: str, timestamp_us: int | None = None) -> Applied:
         """Do INSERTs, UPDATEs and DELETEs given as CQL text, in the forms that `cql` understands, as one batch."""
         return self.apply(*map(parse_write, statements), timestamp_us=timestamp_us)
+
+    def _next_ms(self) -> int:
+        """The next millisecond, behind every change so far: one that comes within this one still belongs before it."""
+        return max(self._last_us, now_us()) // 1000 + 1
 
     def _moment(self) -> int:
         self._last_us = max(self._last_us + 1, now_us())

@@ -9,7 +9,7 @@ from typing import Any
 from compose.local.cassandra import CassandraNode, speaks_cql
 from compose.local.console import Say, silent
 from compose.local.jvm import Heap
-from compose.local.ports import LOOPBACK, free_ports
+from compose.local.ports import LOOPBACK, free_port, free_ports, taken_ports
 from compose.local.scylla.dress import Streams, dressed_data
 from compose.local.service import Managed, Service
 
@@ -46,6 +46,8 @@ class ScyllaEmulation(Managed):
     detached: bool = False
     start_timeout: float = 120.0
     say: Say = silent
+    _promised: bool = field(default=False, init=False)
+    _node: CassandraNode = field(init=False)
     _service: Service | None = field(default=None, init=False)
 
     @property
@@ -57,34 +59,59 @@ class ScyllaEmulation(Managed):
 
     @property
     def address(self) -> str:
-        """`host:port` for clients, with all tables that Scylla has; known before the start."""
+        """`host:port` for clients, with all tables that Scylla has; known before the start, and from then on the same."""
         _ = self.service
+        self._promised = True
         return f"{LOOPBACK}:{self.port}"
 
     @property
     def direct(self) -> str:
         """`host:port` of the Cassandra: everything but the tables of tablets, without the proxy between."""
         _ = self.service
+        self._promised = True
         return f"{LOOPBACK}:{self.inner_port}"
 
     def _prepare(self) -> Service:
         folder = self.state_dir.absolute()
-        port, inner = free_ports([self.port, self.inner_port])
-        node = CassandraNode(
+        self.port, inner = free_ports([self.port, self.inner_port])
+        node = self._node = CassandraNode(
             folder, port=inner, cdc=False, durable=self.durable, settings=self.settings, heap=self.heap,
             jvm_options=self.jvm_options, say=self.say,
         )  # fmt: skip
         if not node.data.exists():
             dressed_data(node.data, self.streams, self.say)
-        command = node.service.command  # prepares it, which may choose another port
-        self.port, self.inner_port = port, node.port
         return Service(
-            name=f"Scylla emulation ({LOOPBACK}:{port})",
-            command=[sys.executable, "-m", "compose.local.scylla.server", LOOPBACK, str(port), str(node.port), *command],
+            name=self._name(),
+            command=self._command(node),
             log_path=folder / "scylla-emulation.log",
-            ready=lambda: speaks_cql(port),
+            ready=self._answers,
             environment={"PYTHONPATH": str(_ROOT)},
             folder=folder,
             detached=self.detached,
             start_timeout=self.start_timeout,
+            revise=self._redraw,
         )
+
+    def _name(self) -> str:
+        return f"Scylla emulation ({LOOPBACK}:{self.port})"
+
+    def _command(self, node: CassandraNode) -> list[str]:
+        command = node.service.command  # prepares it, which may choose another port
+        self.inner_port = node.port
+        return [sys.executable, "-m", "compose.local.scylla.server", LOOPBACK, str(self.port), str(node.port), *command]
+
+    def _answers(self) -> bool:
+        answers = speaks_cql(self.port or 0)
+        self._promised = self._promised or answers
+        return answers
+
+    def _redraw(self, service: Service, said: str) -> bool:
+        """Choose other ports in place of those that somebody else has, as `CassandraNode.redraw` does."""
+        if self._promised:
+            _ = self._node.address  # who knows the one port may know the other
+        changed = self._node.redraw(said)
+        if not self._promised and self.port in taken_ports(said):
+            self.port, changed = free_port(self.port, (self._node.port or 0,)), True
+        if changed:
+            service.name, service.command = self._name(), self._command(self._node)
+        return changed

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
 #: The id of the backfill that the connector makes by itself.
 INITIAL: Final = "initial"
-#: States of a request that stay; as they are saved.
-OVER: Final = frozenset({"completed", "cancelled", "failed"})
 
 Wish = Literal["running", "paused", "cancelled"]
 Mode = Literal["initial", "never", "always"]

@@ -13,9 +13,9 @@ from connectors.cassandra.backfill import state
 from connectors.cassandra.backfill.cluster import Cluster, default_ttl
 from connectors.cassandra.backfill.pulls import Pulls
 from connectors.cassandra.backfill.rows import Moment, RowReader
-from connectors.cassandra.backfill.throttle import Pace
+from connectors.cql.failures import LoginRefused
 from connectors.cql.session import QueryStats, SchemaChanged
-from connectors.cql.throttle import InFlightLimit, PageSize, pause_s
+from connectors.cql.throttle import InFlightLimit, Pace, PageSize, pause_s
 from connectors.errors import Fatal, MillraceError, Retriable
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ class Backfiller:
                 self._pulls.bounds = self._cluster.bounds
             await self._refresh()
             found = self._tables(job.pull.request.tables)
-        except Retriable:
+        except (Retriable, LoginRefused):
             job.pull.busy = False
             raise
         except MillraceError as error:
@@ -245,6 +245,8 @@ class Backfiller:
                     self._log.warning("%s can't be read now, it is tried again: %s", job.table and job.table.note.name, error)
                 self._pulls.tell(job, str(error))
                 await self._pause(attempt)
+            except LoginRefused:
+                raise  # no fault of this table: the run ends, and another one goes on here
             except MillraceError as error:
                 if isinstance(error, Fatal) and self._pulls.lost(job):
                     self._log.info("%s is read on from the start of a partition: %s", job.table and job.table.note.name, error)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from connectors.api import SNAPSHOT_ENDED
 from connectors.cassandra.backfill import state, views
 from connectors.cassandra.backfill.model import INITIAL, Chunk, End
 from connectors.cassandra.backfill.ranges import Span, cut, merged, share, width_after
@@ -171,11 +172,11 @@ class Pulls:
         parts = self._saved.get(request.id, {})
         own = parts.get(f"{self._shard[0]}/{self._shard[1]}")
         note = state.note_of(own) if own is not None else None
-        if own is not None and note is None and own.get("state") in ("completed", "cancelled", "failed"):
+        if own is not None and note is None and own.get("state") in SNAPSHOT_ENDED:
             note = PullNote(state="done" if own["state"] == "completed" else own["state"])
         if (note is None or note.state not in state.FINAL) and state.over(parts):
             # Done by another number of tasks.
-            note = PullNote(state="done", finished_ms=self._now())
+            note = state.ended(parts, self._shard)
         pull = Pull(request, note or PullNote())
         if pull.note.resolved:
             pull.tables = [TablePull(pull, each, self._whole) for each in pull.note.tables]
@@ -240,10 +241,11 @@ class Pulls:
         note = pull.note
         note.resolved = True
         note.state = "running"
-        note.started_ms = note.started_ms or self._now()
         pull_parts = self._saved.get(pull.request.id, {})
         others = [(share(*_numbers(part)), other) for part, offset in pull_parts.items()
                   if (other := state.note_of(offset)) is not None]
+        began = min((other.started_ms for _, other in others if other.started_ms), default=self._now())
+        note.started_ms = note.started_ms or began
         for each in found:
             table = TableNote(keyspace=each.keyspace, table=each.table, table_id=each.table_id)
             if each.has_counters:

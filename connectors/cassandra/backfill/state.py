@@ -1,24 +1,18 @@
-"""A backfill's state as text: what a restart goes on from, and what REST shows. Pure functions.
-
-Long texts (many tables) are compressed, so that saving one after each chunk stays cheap.
-"""
+"""A backfill's state as text: what a restart goes on from, and what REST shows. Pure functions."""
 from __future__ import annotations
 
-import base64
-import zlib
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from connectors.cassandra.backfill.model import OVER
+from connectors.api import SNAPSHOT_ENDED
 from connectors.cassandra.backfill.ranges import Span, size, subtract
+from connectors.pull_views import pack, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-_PACKED: Final = "z:"
-_LONG: Final = 4_000
 #: States of a request that stay.
 FINAL: Final = frozenset({"done", "cancelled", "failed"})
 #: Less than this of a table does not tell how many rows it has.
@@ -83,10 +77,7 @@ class PullNote(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 def text(note: PullNote) -> str:
     """For an offset."""
-    plain = msgspec.json.encode(note)
-    if len(plain) <= _LONG:
-        return plain.decode()
-    return _PACKED + base64.b64encode(zlib.compress(plain, 1)).decode()
+    return pack(note)
 
 
 def parse(value: str) -> PullNote:
@@ -95,11 +86,7 @@ def parse(value: str) -> PullNote:
     Raises:
         ValueError: it is no state of a backfill.
     """
-    try:
-        plain = zlib.decompress(base64.b64decode(value[len(_PACKED):])) if value.startswith(_PACKED) else value.encode()
-        return msgspec.json.decode(plain, type=PullNote)
-    except (msgspec.DecodeError, zlib.error, ValueError) as error:
-        raise ValueError(f"{value[:80]!r} is no state of a backfill: {error}") from error
+    return unpack(value, PullNote, "state of a backfill")
 
 
 def state_of(note: PullNote) -> str:
@@ -184,13 +171,29 @@ def _saved(offset: Mapping[str, Any]) -> int:
 
 
 def _over(offsets: Sequence[Mapping[str, Any]], count: int) -> bool:
-    return len(offsets) == count and all(each.get("state") in OVER for each in offsets)
+    return len(offsets) == count and all(each.get("state") in SNAPSHOT_ENDED for each in offsets)
 
 
 def over(parts: Mapping[str, Mapping[str, Any]]) -> bool:
     """Whether all shards of one division have come to their end."""
     found = newest(parts)
     return bool(found) and _over(found, len(found))
+
+
+def ended(parts: Mapping[str, Mapping[str, Any]], shard: tuple[int, int]) -> PullNote:
+    """The note of a share of a request that another number of tasks has brought to its end (``over``)."""
+    division = newest(parts)
+    states = {str(each.get("state")) for each in division}
+    notes = [note for each in division if (note := note_of(each)) is not None]
+    result = PullNote(state="failed" if "failed" in states else "cancelled" if "cancelled" in states else "done",
+                      started_ms=min((each.started_ms for each in notes if each.started_ms), default=0),
+                      finished_ms=max((each.finished_ms for each in notes), default=0))
+    tables = {(each.keyspace, each.table, each.table_id): each.stage for note in notes for each in note.tables}
+    for (keyspace, name, table_id), stage in tables.items():
+        rows, began = counted(parts, table_id, shard)
+        result.tables.append(TableNote(keyspace=keyspace, table=name, table_id=table_id, stage=stage, rows=rows,
+                                       started_ms=began, finished_ms=result.finished_ms))
+    return result
 
 
 def left_of(note: TableNote, whole: Span) -> list[Span]:

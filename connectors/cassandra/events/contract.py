@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import msgspec
 
+from connectors import topic_names
 from connectors.cassandra.model import FINISHED, INDEX, OFFSET, SEGMENT
 from connectors.schema import OPTIONAL_INT32, OPTIONAL_INT64, OPTIONAL_STRING
 
@@ -25,7 +26,6 @@ CONNECTOR: Final = "cassandra"
 POSITION: Final = {"node": OPTIONAL_STRING, "segment": OPTIONAL_INT64, "position": OPTIONAL_INT64, "index": OPTIONAL_INT32}
 
 _NOT_IN_TOPIC: Final = re.compile(r"[^A-Za-z0-9_.\-]")
-_LONGEST_TOPIC: Final = 249
 
 
 class EventSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,7 +155,7 @@ class TableEvents(Protocol):
 
 def topic_name(prefix: str, keyspace: str, table: str) -> str:
     """``<prefix>.<keyspace>.<table>``, with underscores for what a topic's name may not have."""
-    return _NOT_IN_TOPIC.sub("_", ".".join(part for part in (prefix.strip(), keyspace, table) if part))[:_LONGEST_TOPIC]
+    return _NOT_IN_TOPIC.sub("_", ".".join(part for part in (prefix.strip(), keyspace, table) if part))[:topic_names.LONGEST]
 
 
 def record_time(milliseconds: int, read_ms: int) -> int:

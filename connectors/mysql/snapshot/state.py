@@ -1,19 +1,13 @@
-"""A full pull's state as text: what a restart goes on from, and what REST shows. Pure functions.
-
-Long texts (many tables) are compressed, so that saving one after each chunk stays cheap.
-"""
+"""A full pull's state as text: what a restart goes on from, and what REST shows. Pure functions."""
 from __future__ import annotations
 
-import base64
-import zlib
 from typing import Any, Final, Literal
 
 import msgspec
 
 from connectors.mysql.snapshot.model import Key, TableStage  # noqa: TC001 - msgspec reads the annotations at run time
+from connectors.pull_views import pack, unpack
 
-_PACKED: Final = "z:"
-_LONG: Final = 4_000
 #: States of a request that stay.
 FINAL: Final = frozenset({"done", "cancelled", "failed"})
 
@@ -77,10 +71,7 @@ class PullNote(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 def text(note: PullNote) -> str:
     """For an offset."""
-    plain = msgspec.json.encode(note)
-    if len(plain) <= _LONG:
-        return plain.decode()
-    return _PACKED + base64.b64encode(zlib.compress(plain, 1)).decode()
+    return pack(note)
 
 
 def parse(value: str) -> PullNote:
@@ -89,11 +80,7 @@ def parse(value: str) -> PullNote:
     Raises:
         ValueError: it is no state of a full pull.
     """
-    try:
-        plain = zlib.decompress(base64.b64decode(value[len(_PACKED):])) if value.startswith(_PACKED) else value.encode()
-        return msgspec.json.decode(plain, type=PullNote)
-    except (msgspec.DecodeError, msgspec.ValidationError, zlib.error, ValueError) as error:
-        raise ValueError(f"{value[:80]!r} is no state of a full pull: {error}") from error
+    return unpack(value, PullNote, "state of a full pull")
 
 
 def progress(request: str, note: PullNote) -> dict[str, Any]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from connectors import topic_names
+
 if TYPE_CHECKING:
     from connectors.scylla.model import TableId
 
 _NOT_IN_AVRO: Final = re.compile(r"[^A-Za-z0-9_.]")
 _NOT_IN_TOPIC: Final = re.compile(r"[^A-Za-z0-9_.\-]")
-_LONGEST_TOPIC: Final = 249
 
 
 def _replace(pattern: re.Pattern[str], text: str) -> str:
@@ -31,7 +32,7 @@ def avro_name(text: str) -> str:
 
 def topic_name(prefix: str, table: TableId) -> str:
     """``<prefix>.<keyspace>.<table>``, with underscores for what a topic's name may not have."""
-    return _replace(_NOT_IN_TOPIC, ".".join(part for part in (prefix.strip(), *table) if part))[:_LONGEST_TOPIC]
+    return _replace(_NOT_IN_TOPIC, ".".join(part for part in (prefix.strip(), *table) if part))[:topic_names.LONGEST]
 
 
 def table_name(prefix: str, table: TableId) -> str:

@@ -39,7 +39,6 @@ _SYSTEM: Final = {
     "kafka_offset_": "bigint", "written_at_": "timestamp(6) DEFAULT CURRENT_TIMESTAMP(6)",
     "job_": f"varchar(200) {_ASCII}", "table_": "varchar(64)", "next_offset_": "bigint",
 }
-_LONGEST_VARCHAR: Final = 16_383
 _KEY_BYTES: Final = 3072
 #: Error numbers. Source: MariaDB's list of error codes.
 _RETRY: Final = frozenset((

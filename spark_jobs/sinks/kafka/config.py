@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from connectors import topic_names
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, at_least, between, invalid, one_of
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ TOPIC_CONFIG: Final = "sink.kafka.topic.config."
 #: Bytes in names of topics that Kafka does not take.
 _BAD: Final = re.compile(r"[^A-Za-z0-9._-]")
 _PLACEHOLDER: Final = re.compile(r"\$\{([^}]*)\}")
-_LONGEST: Final = 249
 
 
 def _template(name: str, value: Any) -> str | None:
@@ -189,7 +189,7 @@ def target_topic(template: str, topic: str, namespace: str) -> str:
     def fill(found: re.Match[str]) -> str:
         return _BAD.sub("_", topic if found.group(1) == "topic" else namespace)
 
-    return _PLACEHOLDER.sub(fill, template)[:_LONGEST]
+    return _PLACEHOLDER.sub(fill, template)[:topic_names.LONGEST]
 
 
 def group_of(config: Config) -> str:

@@ -20,12 +20,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from connectors.errors import Fatal, Retriable
+from spark_jobs.producers import reason
 from worker.converters.partitioner import partition as partition_of_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
+    from confluent_kafka import KafkaException
 
     from spark_jobs.sinks.kafka.config import Settings
 
@@ -118,7 +120,7 @@ class Resident:
         """The producer without transactions."""
         from confluent_kafka import Producer
 
-        key = f"{_address(settings)} {settings.guarantee} {settings.acks}"
+        key = _plain_key(settings)
         if key not in self._plain:
             safe = settings.guarantee != "none"
             self._plain[key] = Producer(
@@ -133,6 +135,10 @@ class Resident:
                 logger=_quiet(),
             )
         return self._plain[key]
+
+    def drop_plain(self, settings: Settings) -> None:
+        """Give the producer without transactions up: after some errors it would refuse every further record."""
+        self._plain.pop(_plain_key(settings), None)
 
     def consumer(self, settings: Settings) -> Any:
         """The consumer that asks for positions; it never joins the group."""
@@ -157,6 +163,10 @@ RESIDENT: Final = Resident()
 
 def _address(settings: Settings) -> str:
     return str(settings.client.get("bootstrap.servers"))
+
+
+def _plain_key(settings: Settings) -> str:
+    return f"{_address(settings)} {settings.guarantee} {settings.acks}"
 
 
 def _quiet() -> logging.Logger:
@@ -262,8 +272,7 @@ class PartitionWriter:
                 self._points("begun")
             self._produce(batch, offsets)
         except KafkaException as error:
-            self._give_up()
-            raise failure(error, f"{self._at[0]}-{self._at[1]} can't be written to {self._target}") from error
+            raise self._failed(error, f"{self._at[0]}-{self._at[1]} can't be written to {self._target}") from error
 
     def _produce(self, batch: pa.RecordBatch, offsets: Sequence[int]) -> None:
         settings, target, produce = self._settings, self._target, self._producer.produce
@@ -326,11 +335,14 @@ class PartitionWriter:
                 try:
                     self._commit()
                 except KafkaException as error:
-                    self._give_up()
-                    raise failure(error, f"the transaction of {self._at[0]}-{self._at[1]} can't be committed") from error
+                    raise self._failed(error, f"the transaction of {self._at[0]}-{self._at[1]} can't be committed") from error
         elif self._settings.guarantee == "at-least-once":
-            left = self._producer.flush(_TIMEOUT_S)
+            try:
+                left = self._producer.flush(_TIMEOUT_S)
+            except KafkaException as error:
+                raise self._failed(error, f"{self._at[0]}-{self._at[1]} can't be written to {self._target}") from error
             if self._failures:
+                self._resident.drop_plain(self._settings)
                 raise Retriable(
                     f"Kafka sink: {len(self._failures)} records were not taken by {self._target}: {self._failures[0]}"
                 )
@@ -410,6 +422,16 @@ class PartitionWriter:
         if found.error is not None:
             raise Retriable(f"Kafka sink: the position of {self._at[0]}-{self._at[1]} can't be read: {found.error}")
         return (None if found.offset < 0 else found.offset), found.metadata or ""
+
+    def _failed(self, error: KafkaException, what: str) -> Exception:
+        """Give up; returns what to raise."""
+        cause = error
+        if self._transactional:
+            cause = reason(self._producer, error)
+        else:
+            self._resident.drop_plain(self._settings)
+        self._give_up()
+        return failure(cause, what)
 
     def _give_up(self) -> None:
         """Abort what is open; the producer is not used again."""

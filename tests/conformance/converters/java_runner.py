@@ -18,9 +18,13 @@ class JavaConverters:
 
     home: Path
     classpath: str
+    program: str = "ConverterVectors"
 
     @classmethod
-    def compiled(cls, home: Path, classpath: str, folder: Path, *, release: int) -> JavaConverters:
+    def compiled(cls, home: Path, classpath: str, folder: Path, *, release: int, more: str = "",
+                 program: str = "ConverterVectors") -> JavaConverters:
+        """Compile ``java``, and with it the sources in the folder ``more`` beside it."""
+        beside = sorted((SOURCES.parent / more).glob("*.java")) if more else []
         subprocess.run(
             [
                 home / "bin" / "javac",
@@ -32,12 +36,13 @@ class JavaConverters:
                 "-d",
                 folder,
                 *sorted(SOURCES.glob("*.java")),
+                *beside,
             ],
             check=True,
             capture_output=True,
             text=True,
         )
-        return cls(home, f"{folder}{os.pathsep}{classpath}")
+        return cls(home, f"{folder}{os.pathsep}{classpath}", program)
 
     def ask(self, requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
         text = "".join(json.dumps(request) + "\n" for request in requests)
@@ -49,7 +54,7 @@ class JavaConverters:
                 "-Xmx256m",
                 "-cp",
                 self.classpath,
-                "ConverterVectors",
+                self.program,
             ],
             input=text,
             check=True,

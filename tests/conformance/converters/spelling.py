@@ -35,6 +35,27 @@ def schema_of(spec: dict[str, Any] | None) -> Schema | None:
     return schema
 
 
+def spec_of(schema: Schema) -> dict[str, Any]:
+    """The spelling of a schema without defaults of structs, arrays and maps."""
+    spec: dict[str, Any] = {"type": schema.type.value}
+    for name in ("name", "version", "doc"):
+        if getattr(schema, name) is not None:
+            spec[name] = getattr(schema, name)
+    if schema.optional:
+        spec["optional"] = True
+    if schema.parameters:
+        spec["parameters"] = [list(pair) for pair in schema.parameters]
+    if schema.fields:
+        spec["fields"] = [[member.name, spec_of(member.schema)] for member in schema.fields]
+    if schema.key_schema is not None:
+        spec["keys"] = spec_of(schema.key_schema)
+    if schema.value_schema is not None:
+        spec["values"] = spec_of(schema.value_schema)
+    if isinstance(schema.default, str | int):
+        spec["default"] = schema.default
+    return spec
+
+
 def _schema(spec: dict[str, Any]) -> Schema:
     schema = schema_of(spec)
     assert schema is not None

@@ -226,7 +226,7 @@ def jdk() -> tuple[Path, int]:
     return Path(compiler).resolve().parent.parent, int(found[1])
 
 
-@pytest.mark.parametrize("name", ["json", "json_read", "numbers", "murmur2", "text", "header_read", "avro"])
+@pytest.mark.parametrize("name", ["json", "json_read", "numbers", "murmur2", "text", "header_read", "avro", "primitives"])
 def test_the_recording_is_what_java_answers_now(name: str, java: JavaConverters, java_version: int) -> None:
     cases = load(name)
     requests = [{part: content for part, content in case.items() if part not in ("java", "older")} for case in cases]

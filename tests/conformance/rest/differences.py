@@ -89,12 +89,30 @@ DIFFERENCES: Mapping[str, Difference] = {
     "validate-topic-groups": Difference(
         "The options of topic creation groups are checked and shown; Kafka Connect finds mistakes when the connector starts.",
         200),
+    **{name: Difference("What would fail the task when it starts, or at its first record, is an error of the option.", 200)
+       for name in ("validate-later-transform", "validate-later-predicate", "validate-later-converter",
+                    "validate-later-retries")},
     **{name: Difference("With a version that isn't there all options are shown all the same.", 200)
        for name in ("validate-version", "validate-version-bogus")},
-    "validate-overrides": Difference(
-        "Client properties are checked, but have no definitions (names, defaults) of their own.", 200),
     "validate-override-bogus": Difference(
         "A client property that can't be parsed is an error of that property, not of the whole request.", 200),
+}
+
+#: Where ``validate`` answers otherwise on the configurations of ``tests/conformance/validation``, and why.
+VALIDATION: Mapping[str, str] = {
+    "topic creation groups": "The options of topic creation groups are checked and shown; Kafka Connect finds mistakes when "
+                             "the connector starts.",
+    "what fails later": "What would fail the task when it starts, or at its first record, is an error of the option.",
+    "client properties": "A client property that can't be parsed is an error of that property (400 in POST and PUT), no 500.",
+    "unused clients": "What the override policy forbids is refused also for clients that this connector makes no use of; Kafka "
+                      "Connect overlooks it.",
+    "connector version": "A version range that can't be read is the client's mistake: 400 with the same text, not 500.",
+    "missing and checked": "A missing option that also has a validator is one error, in Kafka Connect two.",
+    "exactly once": "A connector whose own options are wrong is not asked whether it supports exactly once; Kafka Connect "
+                    "counts its failure as a further error.",
+    "texts": "What a Java library says of a regular expression or a type stands here in other words.",
+    "blanks": "Blanks around class names don't matter; Kafka Connect looks for a class of that very name.",
+    "other classes": "Classes of a JVM that are no plugins, interfaces included, can't be found.",
 }
 
 #: What holds for all answers, or can't be shown by a story on a healthy cluster.
@@ -106,6 +124,18 @@ GENERAL = {
     "no known leader": "409 with the text of every other conflict, which clients know to retry on.",
     "unforeseen errors": "500 names the kind of error; its text, which may quote a configuration, is in the worker's log only.",
     "large bodies": "Beyond rest.request.max.bytes they are refused with 413.",
+    "authentication": "`rest.authentication`. Of `rest.extension.classes` only BasicAuthSecurityRestExtension works, others "
+                      "stop the worker; an empty credentials file lets nobody in. /health asks nobody.",
+    "internal requests": "They carry a signature of Millrace's own beside KIP-507's, for one request and taken once; KIP-507's "
+                         "alone can be replayed.",
+    "limits": "408, 429 and 503 answer slow, frequent or too many requests; idle connections close after 30 s.",
+    "cross-origin": "With authentication on, `*` gives no Access-Control-Allow-Credentials, and changes with a password or "
+                    "certificate from pages of origins that are not named get 403.",
+    "a class that isn't there": "For transforms and predicates the message names those that there are. For connectors it is "
+                                "the same every time; Kafka Connect puts the name of an exception before it from the second "
+                                "time on.",
+    "the trace of a failed task": "It begins with the error and its causes, as in Kafka Connect, but they and the lines of "
+                                  "code are Python's.",
     "connector-plugins": "A connector is listed under its Java name and under its Python path; either can be configured.",
 }
 
@@ -120,7 +150,7 @@ OPTIONS: Mapping[str, tuple[str, Mapping[str, tuple[Any, Any]]]] = {
 def differs(name: str, golden: Mapping[str, Any], answer: Mapping[str, Any]) -> str | None:
     """The complaint if an answer is neither Kafka Connect's nor the one the table promises, else None."""
     difference = DIFFERENCES.get(name)
-    golden = _with_our_options(golden)
+    golden = with_our_options(golden)
     if "type" not in golden and "body" in golden:
         # Kafka Connect names no content type for errors that no resource is asked for; Millrace always does.
         answer = {key: value for key, value in answer.items() if key != "type"}
@@ -139,13 +169,13 @@ def differs(name: str, golden: Mapping[str, Any], answer: Mapping[str, Any]) -> 
     return None
 
 
-def _with_our_options(golden: Any) -> Any:
+def with_our_options(golden: Any) -> Any:
     """Kafka Connect's answer with Millrace's declarations of the options in ``OPTIONS``."""
     if isinstance(golden, list):
-        return [_with_our_options(item) for item in golden]
+        return [with_our_options(item) for item in golden]
     if not isinstance(golden, dict):
         return golden
-    result = {key: _with_our_options(value) for key, value in golden.items()}
+    result = {key: with_our_options(value) for key, value in golden.items()}
     option = str(golden.get("name", ""))
     for known, (_, attributes) in OPTIONS.items():
         if option == known or option.endswith(f".converter.{known}"):
@@ -161,6 +191,7 @@ def page() -> str:
     for name, difference in DIFFERENCES.items():
         by_reason.setdefault(difference.why, []).append(name)
     rows = [f"| {', '.join(f'`{name}`' for name in names)} | {why} |" for why, names in by_reason.items()]
+    rows += [f"| validation: {what} | {why} |" for what, why in VALIDATION.items()]
     rows += [f"| {what} | {why} |" for what, why in GENERAL.items()]
     rows += [f"| option `{option}` | {why} |" for option, (why, _) in OPTIONS.items()]
     return "\n".join(["| conformance step | how and why Millrace answers otherwise |", "|---|---|", *rows]) + "\n"

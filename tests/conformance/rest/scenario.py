@@ -218,12 +218,18 @@ LOGGERS = (
     _get("logger-unknown", "/admin/loggers/conformance.x"),
     Step("logger-set", "PUT", "/admin/loggers/conformance.x", {"level": "debug"}),
     _get("logger-get", "/admin/loggers/conformance.x"),
+    Step("logger-set-again", "PUT", "/admin/loggers/conformance.x", {"level": "DEBUG"}),
     Step("logger-set-other", "PUT", "/admin/loggers/conformance.y", {"level": "WARN"}),
     Step("logger-set-parent", "PUT", "/admin/loggers/conformance", {"level": "ERROR"}),
+    Step("logger-set-some", "PUT", "/admin/loggers/conformance.y", {"level": "WARN"}),
+    Step("logger-set-parent-again", "PUT", "/admin/loggers/conformance", {"level": "ERROR"}),
     _get("logger-child", "/admin/loggers/conformance.x"),
     _get("loggers-set", "/admin/loggers/", fields=("conformance", "conformance.x", "conformance.y")),
     *(Step(f"logger-level-{level.strip()}", "PUT", "/admin/loggers/conformance.z", {"level": level})
       for level in ("TRACE", "FATAL", "OFF", " info ", "bogus", "warning")),
+    Step("logger-set-off", "PUT", "/admin/loggers/conformance.z", {"level": "OFF"}),
+    _get("logger-off", "/admin/loggers/conformance.z"),
+    _get("loggers-off", "/admin/loggers", fields=("conformance.y", "conformance.z")),
     Step("logger-number", "PUT", "/admin/loggers/conformance.x", {"level": 5}),
     Step("logger-no-level", "PUT", "/admin/loggers/conformance.x", {}),
     Step("logger-null-level", "PUT", "/admin/loggers/conformance.x", {"level": None}),
@@ -308,6 +314,33 @@ VALIDATION = (
     _changed("transform-twice", {"transforms": "a,a"}),
     _changed("transform-is-predicate", {
         "transforms": "a", "transforms.a.type": "org.apache.kafka.connect.transforms.predicates.RecordIsTombstone"}),
+    # Classes of the wrong kind, or of none that can be made.
+    _changed("transform-is-converter", {"transforms": "a", "transforms.a.type": "org.apache.kafka.connect.json.JsonConverter"}),
+    _changed("transform-abstract", {"transforms": "a", "transforms.a.type": "org.apache.kafka.connect.transforms.Cast"}),
+    _changed("predicate-is-converter", {"predicates": "p", "predicates.p.type": "org.apache.kafka.connect.json.JsonConverter"}),
+    # Aliases: dots, spaces, one the beginning of another, empty ones; a predicate and a transform that nothing names.
+    _changed("transform-odd-aliases", {
+        "transforms": "a, a.b ,c d", "transforms.a.type": "RegexRouter", "transforms.a.regex": "x",
+        "transforms.a.replacement": "", "transforms.a.b.type": "org.apache.kafka.connect.transforms.Filter",
+        "transforms.c d.type": "org.apache.kafka.connect.transforms.HoistField$Key", "transforms.c d.field": "",
+        "transforms.e.type": "nope", "predicates.q.type": "nope"}),
+    _changed("transform-empty-alias", {"transforms": "a,,b", "transforms.a.type": "TimestampRouter",
+                                       "transforms.b.type": "DropHeaders"}),
+    # Every option of a converter is wrong, and one does not exist.
+    _changed("converter-all-wrong", {
+        "header.converter": "JsonConverter", "header.converter.schemas.enable": "maybe",
+        "header.converter.schemas.cache.size": "x", "header.converter.decimal.format": "hex",
+        "header.converter.converter.type": "both", "header.converter.nosuch": "x", "key.converter": "LongConverter",
+        "value.converter": "SimpleHeaderConverter"}),
+    _changed("retries-wrong", {"errors.retry.delay.max.ms": "x", "errors.retry.timeout": "-2", "batch.size": "2147483648"}),
+    # What Kafka Connect finds later.
+    _changed("later-transform", {"transforms": "a", "transforms.a.type": "RegexRouter", "transforms.a.regex": "a(b)",
+                                 "transforms.a.replacement": "$2"}),
+    _changed("later-predicate", {"transforms": "a", "transforms.a.type": "org.apache.kafka.connect.transforms.Filter",
+                                 "transforms.a.predicate": "q"}),
+    _changed("later-converter", {"key.converter": "JsonConverter", "key.converter.schemas.cache.size": "-1",
+                                 "value.converter": "StringConverter", "value.converter.converter.encoding": "klingon"}),
+    _changed("later-retries", {"errors.retry.delay.max.ms": "0"}),
     _changed("overrides", {"producer.override.linger.ms": "5", "producer.override.nosuch": "7"}),
     _changed("override-bogus", {"producer.override.linger.ms": "x"}),
 )

@@ -1,8 +1,8 @@
 """Makes the cases of the differential test: seeded, so that the same ones come out each time.
 
 Run as a program it applies Java's own transforms to them and writes ``vectors.json.gz``, which is committed, so that the
-comparison runs without Java: ``python tests/conformance/transforms/generate_vectors.py FOLDER_OF_JARS``. The jars are those of
-``org.apache.kafka:connect-transforms``, ``connect-json`` (4.1.2) and ``io.debezium:debezium-connect-plugins`` (3.5.0.Final).
+comparison runs without Java: ``python -m tests.conformance.transforms.generate_vectors``. Java and the jars (the sets
+``connect`` and ``debezium`` of ``artifacts.toml``) are brought if they are not there.
 """
 from __future__ import annotations
 
@@ -11,9 +11,16 @@ import gzip
 import json
 import random
 import subprocess
-import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from compose.local.artifacts import load_manifest
+from compose.local.java import find_java
+from compose.local.resolver import Resolver
+from tests.conformance.java_compiler import compiled
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 HERE = Path(__file__).parent
 VECTORS = HERE / "vectors.json.gz"
@@ -48,6 +55,14 @@ SCALARS: tuple[tuple[Json, tuple[Any, ...]], ...] = (
     (schema("map", keys=schema("string"), values=schema("int32")), ({}, {"a": 1})),
     (schema("struct", name="inner", fields=[{**schema("string"), "field": "x"}]), ({"x": "y"},)),
 )
+#: The same without dates before 1970-01-02, which are written differently as texts, and with fewer maps.
+LATER = (*(item for item in SCALARS if item[0].get("name") not in (DATA + "Date", DATA + "Timestamp")
+           and item[0]["type"] != "map"),
+         (schema("int32", name=DATA + "Date", version=1), (1, 20000)),
+         (schema("int64", name=DATA + "Timestamp", version=1), (86400000, 1700000000123)),
+         (schema("string"), ("2023-11-14", "14.11.2023", "12", "true", "300")),
+         (schema("struct", name="inner", fields=[{**schema("string"), "field": "x"}, {
+             **schema("int64"), "optional": True, "default": 5, "field": "id"}]), ({"x": "y", "id": None}, {"x": "", "id": 3})))
 DEFAULTS = {"string": "fallback", "int32": 42, "int64": 43, "boolean": True, "double": 2.5}
 NAMES = ("id", "name", "email", "amount", "flag", "note", "a", "b", "c")
 
@@ -55,12 +70,13 @@ NAMES = ("id", "name", "email", "amount", "flag", "note", "a", "b", "c")
 class Generator:
     """One seeded source of schemas, values and configurations."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, scalars: Sequence[tuple[Json, tuple[Any, ...]]] = SCALARS) -> None:
         self.random = random.Random(seed)
+        self.scalars = scalars
 
     def field(self, name: str) -> tuple[Json, Any]:
         """A field's schema and a value for it."""
-        kind, values = self.random.choice(SCALARS)
+        kind, values = self.random.choice(self.scalars)
         kind = dict(kind)
         value = self.random.choice(values)
         if self.random.random() < 0.6:
@@ -95,7 +111,7 @@ class Generator:
         if roll < 0.8:
             return {"schema": None, "payload": self.schemaless()}
         if roll < 0.87:
-            kind, values = self.random.choice(SCALARS)
+            kind, values = self.random.choice(self.scalars)
             return {"schema": kind, "payload": self.random.choice(values)}
         if roll < 0.92:
             return {"schema": None, "payload": self.random.choice((5, "text", 2.5, True, ["a"]))}
@@ -173,6 +189,83 @@ class Generator:
                 ("x", r"\$1"), ("inventory.*", "to$0"), (r"([a-z]+)\Q.\Eb(.*)", "$1$22")):
             cases.append(self.case(f"{KAFKA}RegexRouter", {"regex": regex, "replacement": replacement}, self.records(6)))
         return cases
+
+    def cast(self) -> Json:
+        types = ("int8", "int16", "int32", "int64", "float32", "float64", "boolean", "string")
+        if self.random.random() < 0.15:
+            return {"spec": self.random.choice((*types, "bytes", "int7"))}
+        return {"spec": ",".join(f"{name}:{self.random.choice(types)}" for name in self.random.sample(NAMES, 4))}
+
+    def timestamp_converter(self) -> Json:
+        options: Json = {"target.type": self.random.choice(("string", "unix", "Date", "Time", "Timestamp"))}
+        if self.random.random() < 0.8:
+            options["field"] = self.random.choice(NAMES)
+        if self.random.random() < 0.8:
+            options["format"] = self.random.choice((
+                "yyyy-MM-dd", "dd.MM.yyyy", "EEE, d MMM yyyy hh:mm:ss.SSS a z", "yyMMddHHmm"))
+        if self.random.random() < 0.4:
+            options["unix.precision"] = self.random.choice(("seconds", "milliseconds", "microseconds", "nanoseconds"))
+        return options
+
+    def header_from(self) -> Json:
+        fields = self.some_names(1)
+        headers = [f"h{number}" for number in range(len(fields) + (self.random.random() < 0.05))]
+        return {"fields": ",".join(fields), "headers": ",".join(headers), "operation": self.random.choice(("move", "copy"))}
+
+    def extract_field(self) -> Json:
+        if self.random.random() < 0.5:
+            return {"field": self.random.choice(NAMES)}
+        path = self.random.choice(NAMES) + self.random.choice((".x", ".id", "", ".", ".`x`"))
+        return {"field": path, "field.syntax.version": "V2"}
+
+    def set_schema_metadata(self) -> Json:
+        return self.random.choice(({"schema.name": "renamed"}, {"schema.version": "7"}, {},
+                                   {"schema.name": "renamed", "schema.version": "1"}))
+
+    def other_kafka_cases(self, count: int) -> list[Json]:
+        """Cases for the transforms that ``kafka_cases`` leaves out."""
+        literals = ("5", "300", "2.5", "true", "[1, 2]", "text", "2024-02-29")
+        # Kind, whether it has two sides, whether it fills in nulls, its options.
+        kinds: tuple[tuple[str, bool, bool, Any], ...] = (
+            ("Cast", True, True, self.cast), ("TimestampConverter", True, True, self.timestamp_converter),
+            ("HeaderFrom", True, True, self.header_from), ("ExtractField", True, True, self.extract_field),
+            ("SetSchemaMetadata", True, True, self.set_schema_metadata),
+            ("Flatten", True, False, lambda: self.random.choice(({}, {"delimiter": "_"}, {"delimiter": ""}))),
+            ("HoistField", True, False, lambda: {"field": self.random.choice(NAMES)}),
+            ("ValueToKey", False, True, lambda: {"fields": ",".join(self.some_names(1))}),
+            ("DropHeaders", False, False, lambda: {"headers": self.random.choice(("trace", "x,trace", "x"))}),
+            ("InsertHeader", False, False, lambda: {"header": "new", "value.literal": self.random.choice(literals)}),
+            ("TimestampRouter", False, False, lambda: self.random.choice(({}, {
+                "topic.format": "${timestamp}.${topic}", "timestamp.format": "yyyy-MM-dd-HH"}))))
+        cases = []
+        for number in range(count):
+            name, sided, fills, make = kinds[number % len(kinds)]
+            options = dict(make())
+            if fills and self.random.random() < 0.4:
+                options["replace.null.with.default"] = self.random.choice(("true", "false"))
+            side = "$" + self.random.choice(("Key", "Value")) if sided else ""
+            records = self.records(6)
+            if ":" not in options.get("spec", ":"):  # a whole value that is cast loses its logical type here
+                records = [each for each in records if not any(
+                    DATA in ((each[part] or {}).get("schema") or {}).get("name", "") for part in ("key", "value"))]
+            cases.append(self.case(f"{KAFKA}{name}{side}", options, records))
+        return cases
+
+    def corner_cases(self) -> list[Json]:
+        """What the others meet by chance at best. Floats are such that all versions of Java print them alike."""
+        numbers = (0.1, 300.9, -0.3, 1e21, 1e-7, 123456.7, 5, 2**24 + 1, True, "0.1", "1.5e3", "1e400", "NaN", " 7f", "x")
+        plain = [self.record(None, {"schema": None, "payload": {"a": number, "b": number}}) for number in numbers]
+        chains = ({"transforms": "s,t", "transforms.s.type": f"{KAFKA}Cast$Value", "transforms.s.spec": "a:float32",
+                   "transforms.t.type": f"{KAFKA}Cast$Value", "transforms.t.spec": "a:string,b:string"},
+                  {"transforms": "s", "transforms.s.type": f"{KAFKA}Cast$Value", "transforms.s.spec": "a:float32,b:float64"})
+        whole = [self.record(None, {"schema": None, "payload": number}) for number in numbers]
+        hoisted = [self.record(None, value) for value in (
+            None, {"schema": None, "payload": {"a": 1}}, {"schema": schema("int32"), "payload": 5})]
+        return [*({"config": config, "records": plain} for config in chains),
+                {"config": {"transforms": "t", "transforms.t.type": f"{KAFKA}Cast$Value", "transforms.t.spec": "float32"},
+                 "records": whole},
+                *({"config": {"transforms": "t", "transforms.t.type": f"{KAFKA}HoistField$Value", "transforms.t.field": name},
+                   "records": hoisted} for name in ("", " "))]
 
     def envelope(self, row: Json) -> Json:
         optional_row = {**row, "optional": True}
@@ -256,6 +349,7 @@ EXPRESSIONS: tuple[tuple[str, str], ...] = (
     (r"(a)?(b)?c", "[$1|$2]"), (r"(a)(b)", "$3"), (r"(a)(b)", "$12"), (r"a", "$"), (r"a", "\\"), (r"a", "${x}"),
     (r"a", r"\$\\"), (r"é+", "accents"), (r"\w+", "ascii"), (r"[^a-c[x]]", "neg union"), (r"[^a-z&&[^c]]", "neg inter"),
     (r"[&a]+", "amp"), (r"[a&&&&c]", "many amps"), (r"[~|-]+", "specials"),
+    (r"a{,2}", "x"), (r"{a", "x"), (r"a{x}", "x"), (r"a{1", "x"), (r"a{2}|b{1,}", "times"), (r"a}", "x"),
 )
 INPUTS = (
     "", "a", "b", "c", "ab", "aab", "aaab", "abc", "ABC", "aB", "aD", "cD", "CD", "Ab", "aa", "aaa", "a.b", "a.b.c", "axb",
@@ -266,8 +360,9 @@ INPUTS = (
 
 def cases() -> Json:
     """Everything that is compared."""
-    kafka, debezium, texts = Generator(1), Generator(2), Generator(3)
-    return {"transforms": kafka.kafka_cases(150) + debezium.unwrap_cases(80),
+    kafka, debezium, texts, others = Generator(1), Generator(2), Generator(3), Generator(4, LATER)
+    return {"transforms": [*kafka.kafka_cases(150), *debezium.unwrap_cases(80), *others.other_kafka_cases(154),
+                           *others.corner_cases()],
             "expressions": [{"regex": regex, "replacement": replacement, "inputs": list(INPUTS)}
                             for regex, replacement in EXPRESSIONS],
             "properties": texts.properties_texts(400)}
@@ -279,19 +374,27 @@ def recorded() -> tuple[Json, Json]:
     return document["cases"], document["expected"]
 
 
-def run_java(java: Path | str, classpath: str, made: Json, timeout_s: float = 300) -> Json:
-    """What Java makes of the cases. Needs a JDK: the driver is compiled on the way."""
-    done = subprocess.run([str(java), "-Xmx512m", "-cp", classpath, str(DRIVER)], input=json.dumps(made).encode(),
-                          capture_output=True, check=False, timeout=timeout_s)
+def run_java(made: Json, timeout_s: float = 300) -> Json:
+    """What Java makes of the cases. Blocks.
+
+    Raises:
+        StackError: there is no Java, or the jars can't be brought.
+    """
+    java, manifest = find_java(), load_manifest()
+    members = dict.fromkeys(each for name in ("connect", "debezium", "debezium-scripting") for each in manifest.members(name))
+    jars = Resolver().fetch(members, "Kafka Connect's and Debezium's transforms")
+    classes = compiled(java, DRIVER, jars)
+    done = subprocess.run([str(java.executable), "-Xmx512m", "-cp", ":".join(map(str, [classes, *jars])), DRIVER.stem],
+                          input=json.dumps(made).encode(), capture_output=True, check=False, timeout=timeout_s)
     if done.returncode != 0:
         raise RuntimeError(f"{DRIVER.name} failed: {done.stderr.decode()[-2000:]}")
     answer: Json = json.loads(done.stdout)
     return answer
 
 
-def main(folder: str) -> None:
+def main() -> None:
     made = cases()
-    results = run_java("java", f"{folder}/*", made)
+    results = run_java(made)
     document = json.dumps({"cases": made, "expected": results}, separators=(",", ":"))
     VECTORS.write_bytes(gzip.compress(document.encode(), mtime=0))
     print(f"{VECTORS}: {len(made['transforms'])} configurations, "
@@ -299,4 +402,4 @@ def main(folder: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

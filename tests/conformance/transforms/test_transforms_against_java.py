@@ -1,107 +1,44 @@
 """Millrace's transforms beside Kafka Connect's and Debezium's own: the same records, the same configurations, the same results.
 
-The recorded vectors are always compared. Where a JDK and the jars are at hand, Java is asked again, so that a stale recording
-shows.
+The recorded vectors are always compared. With ``MILLRACE_SLOW=1`` Java is asked again, so that a stale recording shows.
 """
 from __future__ import annotations
 
-import importlib.util
 import json
-import subprocess
-import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+import os
 
 import pytest
 
-from compose.local.artifacts import load_manifest
 from compose.local.errors import StackError
-from compose.local.java import find_java
-from compose.local.resolver import Resolver
-from connectors.api import Header, SourceRecord
-from connectors.errors import ConfigInvalid, Skippable
-from worker.converters.json import JsonConverter
+from connectors.errors import ConfigInvalid
+from tests.conformance.transforms import generate_vectors
+from tests.conformance.transforms.outcomes import Json, outcome
 from worker.properties import parse
 from worker.transforms.java_regex import compile_java, java_replacement
-from worker.transforms.pipeline import Pipeline, TransformError, build_pipeline
+from worker.transforms.pipeline import build_pipeline
 
-if TYPE_CHECKING:
-    from types import ModuleType
+CASES, EXPECTED = generate_vectors.recorded()
 
-Json = dict[str, Any]
-CONVERTER = JsonConverter({"schemas.enable": "true", "replace.null.with.default": "false"})
-
-
-
-def _generator() -> ModuleType:
-    path = Path(__file__).with_name("generate_vectors.py")
-    spec = importlib.util.spec_from_file_location("transform_vectors", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-VECTORS = _generator()
-CASES, EXPECTED = VECTORS.recorded()
-
-
-def read(data: Json | None) -> tuple[Any, Any]:
-    return (None, None) if data is None else CONVERTER.to_connect("t", json.dumps(data).encode())
-
-
-def write(schema: Any, value: Any) -> Any:
-    data = CONVERTER.from_connect("t", schema, value)
-    return None if data is None else json.loads(data)
-
-
-def record_of(case: Json) -> SourceRecord:
-    key_schema, key = read(case["key"])
-    value_schema, value = read(case["value"])
-    headers = []
-    for header in case["headers"]:
-        schema, content = read(header["value"])
-        headers.append(Header(header["key"], content, schema))
-    return SourceRecord({"p": 1}, {"o": 1}, case["topic"], value, value_schema, key, key_schema, case["partition"],
-                        tuple(headers), case["timestamp"])
-
-
-def outcome(pipeline: Pipeline, case: Json) -> Json | None:
-    record = record_of(case)
-    try:
-        result = pipeline.apply(record)
-    except TransformError as error:
-        return {"error": str(error.__cause__)}
-    finally:
-        assert write(record.value_schema, record.value) == write(*read(case["value"])), "the record that came in was changed"
-    if result is None:
-        return None
-    try:
-        return describe(result)
-    except Skippable as error:
-        return {"unserializable": str(error)}
-
-
-def describe(result: SourceRecord) -> Json:
-    return {"topic": result.topic, "partition": result.partition, "timestamp": result.timestamp,
-            "key": write(result.key_schema, result.key), "value": write(result.value_schema, result.value),
-            "headers": [{"key": header.key, "value": write(header.schema, header.value)} for header in result.headers]}
+_ANY_FIELD = (("Cannot mask value of type",), ("Cast transformation does not support casting from", "Value ("))
 
 
 def agrees(ours: Json | None, java: Json | None) -> bool:
     if java is None or ours is None:
         return ours == java
+    if java.get("class") == "java.lang.NullPointerException" and "error" in ours:
+        # HeaderFrom, for a field that isn't there; TimestampConverter, for a text without a pattern.
+        return str(ours["error"]).startswith(("Unknown field: ", "TimestampConverter requires format option"))
     if java.get("class") == "java.lang.NullPointerException":
         # Debezium trips over a tombstone without schema when it drops fields; Millrace goes on (see the transform's docstring).
         return "error" not in ours and ours["value"] is None
     if "error" in java:
-        # Of several fields that can't be masked, Connect names one by the order of a hash table.
-        text = "Cannot mask value of type" if java["error"].startswith("Cannot mask value of type") else java["error"]
-        return "error" in ours and ours["error"].startswith(text)
+        # Of several fields that can't be masked, or cast, Connect names one by the order of a hash table.
+        choice = next((texts for texts in _ANY_FIELD if java["error"].startswith(texts)), None)
+        # What follows SourceRecord is how Java prints a record.
+        return "error" in ours and ours["error"].startswith(choice or java["error"].split("SourceRecord{")[0])
     if "unserializable" in java:
-        return "unserializable" in ours
+        # A date without a schema is refused by the converter there, and by TimestampConverter here.
+        return "unserializable" in ours or ours.get("error") == java["unserializable"]
     return ours == java
 
 
@@ -141,24 +78,14 @@ def test_properties_are_read_as_java_reads_them() -> None:
             assert parse(text) == java, repr(text)
 
 
+@pytest.mark.skipif(os.environ.get("MILLRACE_SLOW") != "1", reason="Java is asked again with MILLRACE_SLOW=1")
 def test_recording_is_what_java_says_today() -> None:
     try:
-        java = find_java(17)
-        modules = subprocess.run([java.executable, "--list-modules"], capture_output=True, text=True, check=True,
-                                 timeout=60).stdout
-        jars = Resolver().fetch(load_manifest().members("connect"), "Kafka Connect (the Java reference)")
+        answer = generate_vectors.run_java(CASES)
     except StackError as error:
         pytest.skip(f"no Java or no jars: {error}")
-    if "jdk.compiler" not in modules:
-        pytest.skip(f"{java.executable} has no compiler, which the driver needs: install a JDK")
-    # The jars of Kafka Connect are at hand; Debezium's are not, so its part of the recording is left as it is.
-    numbers = [number for number, case in enumerate(CASES["transforms"])
-               if case["config"]["transforms.t.type"].startswith("org.apache")]
-    assert len(numbers) > 100
-    asked = {**CASES, "transforms": [CASES["transforms"][number] for number in numbers]}
-    answer = VECTORS.run_java(java.executable, ":".join(map(str, jars)), asked)
-    assert answer == {**EXPECTED, "transforms": [EXPECTED["transforms"][number] for number in numbers]}
+    assert answer == EXPECTED
 
 
 def test_cases_are_those_of_the_generator() -> None:
-    assert VECTORS.cases() == CASES
+    assert generate_vectors.cases() == CASES

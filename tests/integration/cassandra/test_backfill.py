@@ -12,6 +12,7 @@ import pytest
 from connectors.cassandra.backfill import cluster as cluster_module
 from connectors.cassandra.backfill.rows import UNKNOWN_US
 from connectors.cassandra.backfill.views import snapshots
+from connectors.cql.failures import LoginRefused
 from connectors.cql.mutations.compiled import Decoder
 from connectors.errors import Fatal, Retriable
 from tests.integration.cassandra.backfill_world import Task
@@ -23,6 +24,7 @@ from tests.unit.connectors.cql.mutation_world import SOURCE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from connectors.api import Position
     from connectors.cql.mutations.definition import TableDefinition
     from connectors.cql.session import CqlSession
     from connectors.formats.partition_update import PartitionUpdate
@@ -318,3 +320,50 @@ async def test_failing_queries_are_asked_again(world: World) -> None:
         assert not (found := unlike(folded(table, task.updates), await shown(world, table))), found
         (state,) = task.backfiller.progress()
         assert (state["state"], [each["error"] for each in state["tables"]]) == ("completed", [None])
+
+
+class Refusing:
+    """The real session, whose login is refused after some queries and pages."""
+
+    def __init__(self, session: CqlSession, queries: int, pages: int) -> None:
+        self._session = session
+        self._left = {"query": queries, "page": pages}
+
+    async def query(self, *arguments: Any, **options: Any) -> Any:
+        self._count("query")
+        return await self._session.query(*arguments, **options)
+
+    async def page(self, *arguments: Any, **options: Any) -> Any:
+        self._count("page")
+        return await self._session.page(*arguments, **options)
+
+    def _count(self, kind: str) -> None:
+        self._left[kind] -= 1
+        if self._left[kind] < 0:
+            raise LoginRefused("the cluster refuses the credentials")
+
+
+async def test_a_refused_login_leaves_no_table_out(world: World) -> None:
+    """It is no fault of the table's: the run ends, and the next one goes on where it was."""
+    async with world:
+        table = await filled(world)
+        real = world.session
+        updates: list[PartitionUpdate] = []
+        saved: list[tuple[Position, Position]] = []
+        for session in (Refusing(real, 0, 0), Refusing(real, 1000, 3), real):
+            world.session = cast("CqlSession", session)
+            try:
+                task = Task(world, saved=saved, chunk_rows=20)
+            finally:
+                world.session = real
+            task.request(str(table))
+            if session is real:
+                await task.run()
+            else:
+                with pytest.raises(LoginRefused):
+                    await task.run()
+            updates += task.updates
+            saved = task.offsets or saved
+        assert not (found := unlike(folded(table, updates), await shown(world, table))), found
+        (state,) = task.backfiller.progress()
+        assert (state["state"], [each["state"] for each in state["tables"]]) == ("completed", ["done"])

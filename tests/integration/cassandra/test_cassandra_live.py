@@ -1,6 +1,7 @@
 """A worker with the connector, asked over REST: tasks by label, backfills steered, lag, tables, metrics, cdc turned on."""
 from __future__ import annotations
 
+import re
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -54,12 +55,22 @@ def test_a_connector_over_rest(cassandra: HasCassandra, cassandra_keyspace: Call
         def backfill(request: str) -> dict[str, Any]:
             return next((each for each in ask("GET", "/snapshots") if each["id"] == request), {"rows_done": 0, "state": "none"})
 
+        def numbers() -> dict[str, float]:
+            """Attributes of Debezium's snapshots, summed over tasks."""
+            found: dict[str, float] = {}
+            for attribute, value in re.findall(rf'^debezium_metrics_(\w+){{connector="{name}".*context="snapshot".*}} (.*)$',
+                                               worker.request("GET", "/metrics")[1], re.MULTILINE):
+                found[attribute] = found.get(attribute, 0) + float(value)
+            return found
+
         until(lambda: worker.states(name)[1] == ["RUNNING", "RUNNING", "UNASSIGNED"], lambda: ask("GET", "/explain"))
         assert "node.labels" in ask("GET", "/explain")["tasks"][2]["why_not_running"]
         # The third share of the backfill waits with its task: without that directory two tasks share it all.
         until(lambda: backfill("initial")["rows_done"] > 0, lambda: backfill("initial"))
         ask("PUT", "/snapshots/initial/pause")
         until(lambda: backfill("initial")["state"] == "paused", lambda: backfill("initial"))
+        paused = {"SnapshotPaused": 2, "SnapshotRunning": 0, "TotalTableCount": 2, "RemainingTableCount": 2}
+        until(lambda: numbers().items() >= {**paused, "RowsScanned": backfill("initial")["rows_done"]}.items(), numbers)
         worker.create(name, {**config, "tasks.max": "2", "snapshot.rows.per.second": "0",
                              "cdc.raw.directories": f"one={cassandra.cdc_raw},two={empty}"})
         worker.wait_running(name, 2)
@@ -67,6 +78,17 @@ def test_a_connector_over_rest(cassandra: HasCassandra, cassandra_keyspace: Call
         ask("PUT", "/snapshots/initial/resume")
         until(lambda: backfill("initial")["state"] == "completed", lambda: backfill("initial"))
         assert backfill("initial")["rows_done"] >= 200
+        # Both tasks tell the end of their share; also after they start again, when nothing is read.
+        over = {"SnapshotCompleted": 2, "SnapshotPaused": 0, "SnapshotRunning": 0, "TotalTableCount": 0,
+                "RemainingTableCount": 0, "SnapshotAborted": 0, "SnapshotSkipped": 0,
+                "RowsScanned": backfill("initial")["rows_done"]}
+        until(lambda: numbers().items() >= over.items(), numbers)
+        took = numbers()["SnapshotDurationInSeconds"]
+        ask("PUT", "/stop")
+        until(lambda: not numbers(), numbers)
+        ask("PUT", "/resume")
+        until(lambda: numbers().items() >= over.items(), numbers)
+        assert numbers()["SnapshotDurationInSeconds"] == took > 0
 
         # Changes from the moment on at which cdc is turned on.
         execute(cassandra.address, f"ALTER TABLE {name}.late WITH cdc = true", *rows(f"{name}.late", 20))

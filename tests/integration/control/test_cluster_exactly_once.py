@@ -2,15 +2,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import ProducerFenced
 
+from compose.local.topics import read_topic
 from compose.local.worker import MillraceWorker
+from connectors.datagen.generator import identify
 from connectors.errors import Retriable
 from offsets.fetch import abandon_producer
+from tests.chaos.delivery import Load
 from tests.integration.control._cluster import datagen, wait_for
 from worker.control.fencing import fence_producers
 
@@ -72,6 +76,9 @@ async def test_a_leader_that_was_replaced_without_knowing_it_changes_nothing(
     """Somebody takes over the leader's transactional id, as a new leader does: the old one must notice at its next write."""
     group = unique("g")
     worker = await asyncio.to_thread(lambda: millrace(group=group))
+    # What a leader writes by itself at first is over when a connector of its runs: the next write is the request's.
+    await asyncio.to_thread(worker.create, "before", datagen(unique("t"), 1))
+    await asyncio.to_thread(worker.wait_running, "before", 1)
     await fence_producers({"bootstrap_servers": bootstrap}, [f"connect-cluster-{group}"], 20)
     config = datagen(unique("t"), 1)
     status, _ = await asyncio.to_thread(worker.request, "PUT", "/connectors/c/config", config)
@@ -80,3 +87,48 @@ async def test_a_leader_that_was_replaced_without_knowing_it_changes_nothing(
     await asyncio.to_thread(wait_for, lambda: worker.request("PUT", "/connectors/c/config", config)[0] == 201,
                             "it leads again")
     assert "this one's leading ends" in worker.log_path.read_text()
+
+
+async def test_offsets_behind_anothers_open_transaction_are_waited_for(
+        millrace: Factory, unique: Callable[[str], str], bootstrap: str) -> None:
+    """A task that starts anew must see what it committed last, though another transaction is open before it in the topic."""
+    group, topic = unique("g"), unique("t")
+    load = Load("once", topic, records=-1, rate=100, partitions=1, tasks=1, options={
+        "transaction.boundary": "interval", "transaction.boundary.interval.ms": "200"})
+    worker = await asyncio.to_thread(lambda: millrace(group=group, properties={
+        "exactly.once.source.support": "enabled", "offset.storage.partitions": "1",
+        "key.converter.schemas.enable": "false", "value.converter.schemas.enable": "false"}))
+    await asyncio.to_thread(worker.create, load.name, load.config)
+
+    async def committed() -> list[int]:
+        found = await asyncio.to_thread(read_topic, bootstrap, topic, committed=True)
+        return [identify(json.loads(each.value or b""))[1] for each in found]
+
+    async def grows(count: int) -> None:
+        async with asyncio.timeout(40):
+            while len(await committed()) < count:
+                await asyncio.sleep(0.1)
+
+    await grows(20)
+    other = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=unique("other"))
+    await other.start()
+    await other.begin_transaction()
+    await other.send_and_wait(f"{group}-offsets", b'{"position":1}', b'["other",{"file":"none"}]', partition=0)
+    behind = len(await committed()) + 40
+    await grows(behind)  # commits whose offsets stand behind the open transaction
+
+    def looks() -> int:
+        return worker.log_path.read_text(encoding="utf-8").count(f"Topic {group}-offsets ends at")
+
+    status, _ = await asyncio.to_thread(worker.request, "PUT", "/admin/loggers/offsets.log", {"level": "DEBUG"})
+    assert status == 200
+    before = looks()
+    status, _ = await asyncio.to_thread(worker.request, "POST", "/connectors/once/tasks/0/restart")
+    assert status < 300
+    # From here on it is decided up to where the task's offsets are read.
+    await asyncio.to_thread(wait_for, lambda: looks() > before, "the task asks for its offsets")
+    await other.abort_transaction()
+    await other.stop()
+    await grows(behind + 100)
+    numbers = sorted(await committed())
+    assert numbers == list(range(len(numbers)))

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -110,6 +111,20 @@ def test_pause_resume_stop_and_restart(pair: Pair) -> None:
     assert worker.request("POST", "/connectors/steered/tasks/7/restart")[0] == 404
     assert worker.request("PUT", "/connectors/nobody/pause")[0] == 404
     worker.request("DELETE", "/connectors/steered")
+
+
+def test_a_stop_right_after_a_change_leaves_no_tasks(pair: Pair) -> None:
+    """The tasks that a connector asked for before it was stopped may be on their way to the leader then."""
+    for each in range(12):
+        name = f"hasty{each}"
+        pair.leader.create(name, datagen(pair.topic("hasty"), tasks=1))
+        for pause_s in (0.0, 0.01 * each):
+            pair.leader.create(name, datagen(pair.topic("hasty"), tasks=2 + each % 2))
+            time.sleep(pause_s)  # tasks are asked for some time after the change: the stop comes at another moment each time
+            assert pair.leader.request("PUT", f"/connectors/{name}/stop")[0] == 204
+            wait_for(lambda name=name: pair.leader.states(name) == ("STOPPED", []), "it is stopped")  # type: ignore[misc]
+            assert pair.leader.request("PUT", f"/connectors/{name}/resume")[0] == 202
+        assert pair.leader.request("DELETE", f"/connectors/{name}")[0] == 204
 
 
 def test_initial_states(pair: Pair) -> None:

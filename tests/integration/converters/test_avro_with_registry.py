@@ -4,7 +4,6 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-import secrets
 import socket
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -30,7 +29,7 @@ from connectors.schema import (
 from worker.converters.base import create_converter
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
 
     from compose.local.registry import SchemaRegistry
     from worker.converters.base import Converter
@@ -44,25 +43,6 @@ WIDER = struct("shop.Order", {**{member.name: member.schema for member in ORDER.
 def order(number: int) -> dict[str, Any]:
     return {"id": number, "at": 1_700_000_000_000, "total": Decimal("12.50"), "note": None,
             "lines": [{"sku": "a", "count": 2}], "extra": {1: "x"}}
-
-
-@pytest.fixture
-def unique_name() -> Callable[[str], str]:
-    return lambda stem: f"{stem}-{secrets.token_hex(4)}"
-
-
-@pytest.fixture
-async def made(registry: SchemaRegistry) -> AsyncIterator[Callable[..., Converter]]:
-    converters: list[Converter] = []
-
-    def make(*, is_key: bool = False, **options: str) -> Converter:
-        config = {"schema.registry.url": registry.url, **{name.replace("_", "."): value for name, value in options.items()}}
-        converters.append(create_converter("io.confluent.connect.avro.AvroConverter", config, is_key))
-        return converters[-1]
-
-    yield make
-    for converter in converters:
-        await converter.close()
 
 
 async def ask(url: str) -> Any:
@@ -136,6 +116,9 @@ async def test_without_registering_the_schema_must_be_there(made: Callable[..., 
         await strict.prepare(topic, ORDER)
     registering = made()
     await registering.prepare(topic, ORDER)
+    with pytest.raises(Skippable, match="does not know"):
+        await strict.prepare(topic, ORDER)  # the registry is not asked again at once
+    strict = made(auto_register_schemas="false")
     await strict.prepare(topic, ORDER)
     assert strict.from_connect(topic, ORDER, order(1)) == registering.from_connect(topic, ORDER, order(1))
 
@@ -169,8 +152,9 @@ async def test_an_incompatible_schema_is_refused(made: Callable[..., Converter],
     url = f"{registry.url}/config/{topic}-value"
     async with aiohttp.ClientSession() as session, session.put(url, json={"compatibility": "BACKWARD"}) as response:
         assert response.status == 200
-    with pytest.raises(Skippable, match=f"{topic}-value"):
+    with pytest.raises(Skippable, match=f"{topic}-value") as caught:
         await converter.prepare(topic, struct("R", {"x": STRING, "y": INT32}))
+    assert "field x: type changed from int to string; field y: added (int) without a default" in str(caught.value)
 
 
 async def test_messages_that_are_not_in_the_wire_format(made: Callable[..., Converter]) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import os
 import secrets
@@ -38,6 +39,16 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
 PLUGIN = Path(__file__).parent / "plugin"
+
+
+#: What asyncio logs of a coroutine that nobody ended, of an error that nobody saw, and aiokafka of a client that is not closed.
+_TOLD = ("was destroyed", "never retrieved", "Unclosed", "Unexpected error in sender")
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Lines of the log of what nobody ended."""
+    gc.collect()
+    return [line for line in caplog.text.splitlines() if any(each in line for each in _TOLD)]
 
 
 class Control:
@@ -93,6 +104,13 @@ class Control:
         if self.process is not None:
             await asyncio.wait_for(self.process.wait(), 10)
             self.process = None
+
+    async def assert_ended(self, caplog: pytest.LogCaptureFixture) -> None:
+        """Stop a host of this process: nothing of its producers is in the event loop then, nor told in the log."""
+        await self.stop()
+        assert told(caplog) == []
+        names = [str(getattr(each.get_coro(), "__qualname__", "")) for each in asyncio.all_tasks()]
+        assert [each for each in names if each.startswith(("Sender.", "SendProduceReqHandler.", "MessageAccumulator."))] == []
 
     async def kill(self) -> None:
         """``kill -9`` of the host process."""

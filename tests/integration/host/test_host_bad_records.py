@@ -88,3 +88,28 @@ async def test_large_batches_are_split_for_a_topic_with_a_low_limit(control_for:
                              topic_creation_default_replication_factor=1, topic_creation_default_max_message_bytes=10_000)
     assert await control.numbers(5_000) == list(range(5_000))
     await control.saved_is({"0-0": 5_000})
+
+
+ROUTED: dict[str, Any] = {
+    "transforms": "route", "transforms_route_type": "RegexRouter", "transforms_route_regex": "(.*)",
+    "transforms_route_replacement": "$1 x"}
+
+
+async def test_a_topic_name_that_kafka_does_not_allow_fails_the_task(control_for: Callable[..., Any]) -> None:
+    control = control_for()
+    await control.start()
+    task = await control.start_task(end=300, rows=100, **ROUTED)
+    failed = await control.state(task, "FAILED")
+    assert (f'KAFKA_PRODUCE of a record failed at source partition {{"source":"0-0"}}, source offset {{"n":1}}: invalid '
+            f"topic name '{control.name} x': it contains ' '") in failed.trace
+
+
+async def test_records_for_such_a_topic_are_skipped_where_errors_are_tolerated(control_for: Callable[..., Any]) -> None:
+    control = control_for()
+    await control.start()
+    letters = f"{control.name}-letters"
+    await control.start_task(end=30, rows=10, errors_tolerance="all", errors_deadletterqueue_topic_name=letters,
+                             errors_deadletterqueue_topic_replication_factor=1, **ROUTED)
+    records = await control.consume(letters, 30)
+    assert {dict(record.headers)["__connect.errors.stage"] for record in records} == {b"KAFKA_PRODUCE"}
+    await control.saved_is({"0-0": 30})

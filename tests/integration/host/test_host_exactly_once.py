@@ -1,12 +1,17 @@
 """A task host with exactly once on, against real Kafka."""
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
 
+from worker.host import exactly_once
+from worker.host.exactly_once import TransactionalSession
+from worker.host.producer import Producer
+from worker.host.saved import write_pairs
 from worker.protocol import StartConnector, StartTask, TaskId
 
 if TYPE_CHECKING:
@@ -70,7 +75,8 @@ async def test_own_offsets_topic_is_written_with_the_worker_s(control_for: Calla
     assert await control.numbers(600) == list(range(600))
 
 
-async def test_a_fenced_task_stops_and_writes_nothing_more(control_for: Callable[..., Any]) -> None:
+async def test_a_fenced_task_stops_and_writes_nothing_more(control_for: Callable[..., Any],
+                                                           caplog: pytest.LogCaptureFixture) -> None:
     control = control_for(**EOS)
     await control.start()
     task = await control.start_task(end=100_000, rows=10, pause_ms=2, errors_restart_policy="always",
@@ -86,6 +92,7 @@ async def test_a_fenced_task_stops_and_writes_nothing_more(control_for: Callable
     numbers = await control.numbers(30)
     assert numbers == list(range(len(numbers)))
     assert await control.saved() == {"0-0": len(numbers)}
+    await control.assert_ended(caplog)
 
 
 async def test_a_failed_task_drops_what_it_had_not_committed(control_for: Callable[..., Any], tmp_path: Path) -> None:
@@ -110,3 +117,61 @@ async def test_required_support_is_checked(control_for: Callable[..., Any]) -> N
     task = TaskId(control.name, 0)
     await control.ask(StartTask(task, control.config(exactly_once_support="required"), {}, 1))
     assert "exactly.once.source.support=enabled" in (await control.state(task, "FAILED")).trace
+
+
+@pytest.mark.parametrize("boundary", ["poll", "interval"])
+async def test_a_stop_in_the_middle_of_a_commit_loses_no_offsets(control_for: Callable[..., Any], boundary: str,
+                                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a commit that is cancelled had taken from the ledger goes with the last commit, as the records do."""
+    blocked, calls = asyncio.Event(), 0
+
+    async def slow(*arguments: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:  # as while Kafka is asked for the topic's partitions
+            blocked.set()
+            await asyncio.Event().wait()
+        await write_pairs(*arguments)
+
+    monkeypatch.setattr(exactly_once, "write_pairs", slow)
+    control = control_for(**EOS)
+    await control.start()
+    options = {"transaction_boundary": boundary, "transaction_boundary_interval_ms": 100, "rows": 50}
+    task = await control.start_task(end=300, **options)
+    async with asyncio.timeout(30):
+        await blocked.wait()
+    assert await control.stop_task(task)
+    await control.start_task(end=300, **options)
+    await control.saved_is({"0-0": 300})
+    assert await control.numbers(300) == list(range(300))
+
+
+@pytest.mark.parametrize("boundary", ["poll", "interval"])
+async def test_a_stop_while_kafka_commits_waits_for_that(control_for: Callable[..., Any], boundary: str,
+                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transaction that Kafka was asked to commit takes no offsets any more: the task must not fail by trying."""
+    under_way, stopping = asyncio.Event(), asyncio.Event()
+    commit, shut = Producer.commit, TransactionalSession.shut
+
+    async def slow(producer: Producer) -> None:
+        await commit(producer)
+        under_way.set()
+        await stopping.wait()
+
+    async def shutting(session: TransactionalSession) -> None:
+        stopping.set()
+        await shut(session)
+
+    monkeypatch.setattr(Producer, "commit", slow)
+    monkeypatch.setattr(TransactionalSession, "shut", shutting)
+    control = control_for(**EOS)
+    await control.start()
+    options = {"transaction_boundary": boundary, "transaction_boundary_interval_ms": 100, "rows": 50}
+    task = await control.start_task(end=300, **options)
+    async with asyncio.timeout(30):
+        await under_way.wait()
+    assert await control.stop_task(task)
+    assert "FAILED" not in control.states(task)
+    await control.start_task(end=300, **options)
+    await control.saved_is({"0-0": 300})
+    assert await control.numbers(300) == list(range(300))

@@ -14,7 +14,7 @@ import pytest
 from worker.protocol import (
     AlterOffsets,
     ConnectorState,
-    ListPlugins,
+    DescribePlugins,
     PluginConfig,
     RemoteError,
     SetLogLevel,
@@ -155,8 +155,9 @@ async def test_too_many_tasks_fail_the_connector_unless_allowed(control_for: Cal
 async def test_questions_to_plugins(control_for: Callable[..., Any]) -> None:
     control = control_for()
     await control.start()
-    plugins = orjson.loads(await control.ask(ListPlugins(connectors_only=True)))
-    assert {"class": "host_counter_source.CounterConnector", "type": "source", "version": "1.2.3"} in plugins
+    described = orjson.loads(await control.ask(DescribePlugins()))
+    assert [(plugin["kind"], plugin["version"]) for plugin in described["plugins"]
+            if "host_counter_source.CounterConnector" in plugin["names"]] == [("source", "1.2.3")]
     options = orjson.loads(await control.ask(PluginConfig("host_counter_source.CounterConnector")))
     assert "bad.every" in {option["name"] for option in options}
     answer = orjson.loads(await control.ask(Validate(control.config(rows="many"))))

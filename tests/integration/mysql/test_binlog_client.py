@@ -4,6 +4,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import logging
+import threading
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,8 +19,8 @@ from cryptography.x509.oid import NameOID
 from compose.local.errors import Unavailable
 from compose.local.mariadb import MariaDb
 from connectors.errors import ConfigInvalid, Fatal, Retriable
+from connectors.mysql import binlog, connection, gtid, login, positions
 from connectors.mysql import binlog_events as parse
-from connectors.mysql import connection, gtid, positions
 from connectors.mysql import event_types as types
 from connectors.mysql.binlog import BinlogClient, DuplicateIdError, PurgedError
 from connectors.mysql.model import MARIADB, Place
@@ -271,6 +272,42 @@ async def test_readers_with_the_same_number_end_each_other(pair: Pair) -> None:
     async with reading(same, place) as first, reading(same, place):
         with pytest.raises(DuplicateIdError, match=r"database.server.id"):
             await read_until(first, types.XID)
+
+
+async def test_a_start_that_was_cancelled_ends_nobody_s_reading(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that starts again while its first attempt still logs in, in a thread, is not thrown out by that."""
+    arrived, go_on, ended = threading.Event(), threading.Event(), threading.Event()
+    prepare, log_in = login._prepare, login.log_in
+
+    def held(*arguments: Any) -> None:
+        prepare(*arguments)
+        if not arrived.is_set():
+            arrived.set()
+            go_on.wait(LIMIT)
+
+    def watched(*arguments: Any, **options: Any) -> Any:
+        first = not arrived.is_set()
+        try:
+            return log_in(*arguments, **options)
+        finally:
+            if first:
+                ended.set()
+
+    monkeypatch.setattr(login, "_prepare", held)
+    monkeypatch.setattr(binlog, "log_in", watched)
+    place, same = await here(pair.main), settings(pair.main, server_id=1802)
+    attempt = BinlogClient(same, place, use_gtid=False, log=LOG)
+    starting = asyncio.create_task(attempt.start())
+    assert await asyncio.to_thread(arrived.wait, LIMIT)
+    starting.cancel()
+    await asyncio.gather(starting, return_exceptions=True)
+    async with reading(same, place) as client:
+        go_on.set()
+        assert await asyncio.to_thread(ended.wait, LIMIT)
+        for _ in range(20):
+            sql(pair.main, "INSERT INTO client.t (v) VALUES ('one')")
+            await read_until(client, types.XID)
+    await attempt.close()
 
 
 async def test_events_of_more_than_sixteen_megabytes(pair: Pair) -> None:

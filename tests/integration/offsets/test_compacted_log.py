@@ -94,7 +94,7 @@ async def test_aborted_transactions_are_invisible_and_markers_do_not_hang_the_re
             assert committed.values == [b"1", b"3"]
             assert uncommitted.values[-1] == b"5"
             # unless one asks for it
-            with pytest.raises(Retriable):
+            with pytest.raises(Retriable, match=r"is read up to \d+ of \d+\. A transaction that is open there"):
                 await one.read_to_end(0.3, open_transactions=True)
             waiting = asyncio.create_task(one.read_to_end(10, open_transactions=True))
             await producer.commit_transaction()

@@ -120,7 +120,9 @@ async def test_connect_and_millrace_read_each_others_topics(
     path = f"/connectors/{quote(NAME)}"
     wait_for(lambda: [task["state"] for task in worker.request("GET", f"{path}/status")[1].get("tasks", [])] == ["RUNNING"])
     assert worker.request("PUT", f"{path}/pause")[0] == 202
+    wait_for(lambda: [task["state"] for task in worker.request("GET", f"{path}/status")[1]["tasks"]] == ["PAUSED"])
     assert worker.request("PUT", f"{path}/resume")[0] == 202
+    wait_for(lambda: [task["state"] for task in worker.request("GET", f"{path}/status")[1]["tasks"]] == ["RUNNING"])
     assert worker.request("POST", f"{path}/restart?includeTasks=true&onlyFailed=false")[0] == 202
     assert worker.request("PUT", "/admin/loggers/org.apache.kafka.connect.runtime.Loggers?scope=cluster", {"level": "WARN"})[
         0] == 204

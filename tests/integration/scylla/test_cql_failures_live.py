@@ -3,6 +3,7 @@
 A Cassandra of the module's own is harmed, with password logins and TLS beside plain text on one port.
 """
 import asyncio
+import contextlib
 import shutil
 import subprocess
 import time
@@ -16,9 +17,11 @@ import pytest
 from compose.local.cassandra import CassandraNode
 from compose.local.jvm import FAST_START
 from compose.local.ports import free_ports
+from connectors.cql.failures import LoginRefused
 from connectors.cql.session import CqlSession, QueryStats, SessionSettings, TlsSettings
 from connectors.errors import ConfigInvalid, Retriable
 from connectors.options import Password
+from tests.chaos.proxy import Proxy
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 QUERY = "SELECT key FROM system.local WHERE key = ?"
@@ -40,11 +43,13 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory, certificates: Path) -> Iterator[CassandraNode]:
     settings = {
-        "authenticator": {"class_name": "PasswordAuthenticator"},
+        "authenticator": {"class_name": "PasswordAuthenticator"}, "credentials_validity": "0ms",
         "client_encryption_options": {"enabled": True, "optional": True, "keystore": str(certificates / "store.p12"),
                                       "keystore_password": "secret", "store_type": "PKCS12"},
     }
-    with CassandraNode(tmp_path_factory.mktemp("cassandra"), port=None, jvm_options=FAST_START, settings=settings) as started:
+    # Else a role's password may change every five seconds only.
+    options = (*FAST_START, "-Dcassandra.role_password_update_min_interval_in_ms=0")
+    with CassandraNode(tmp_path_factory.mktemp("cassandra"), port=None, jvm_options=options, settings=settings) as started:
         yield started
 
 
@@ -85,11 +90,20 @@ async def answers(session: CqlSession, deadline_s: float) -> None:
     while True:
         try:
             assert (await session.page(QUERY, ("local",), fetch_size=1, timeout_s=2)).rows == [("local",)]
-        except Retriable:
+        except (Retriable, LoginRefused):
             assert time.monotonic() < limit, "the node is not found again"
             await asyncio.sleep(0.1)
         else:
             return
+
+
+async def away(session: CqlSession, deadline_s: float) -> None:
+    """Asks until an answer is another one than that nodes are away."""
+    limit = time.monotonic() + deadline_s
+    while time.monotonic() < limit:
+        with contextlib.suppress(Retriable):
+            await session.page(QUERY, ("local",), fetch_size=1, timeout_s=2)
+        await asyncio.sleep(0.1)
 
 
 async def test_refused_at_the_door(session: CqlSession, settings: SessionSettings) -> None:
@@ -111,6 +125,27 @@ async def test_refused_at_the_door(session: CqlSession, settings: SessionSetting
         await CqlSession.acquire(changed(settings, contact_points=(("127.0.0.1", port),)))
     with pytest.raises(Retriable, match=r"resolved|no node could answer"):
         await CqlSession.acquire(changed(settings, contact_points=(("no-such-host.invalid", 9042),)))
+
+
+async def test_a_password_that_changes_under_a_session(session: CqlSession, settings: SessionSettings,
+                                                      node: CassandraNode) -> None:
+    await session.query("CREATE ROLE IF NOT EXISTS changing WITH LOGIN = true AND PASSWORD = 'first'")
+    way = Proxy(node.port or 0)
+    password = Password("first")
+    under = await CqlSession.acquire(changed(settings, contact_points=(("127.0.0.1", way.port),), user="changing",
+                                             password=password))
+    try:
+        await session.query("ALTER ROLE changing WITH PASSWORD = 'second'")
+        way.drop()
+        with pytest.raises(LoginRefused, match="refuses the credentials") as caught:
+            await away(under, 20)
+        assert "first" not in str(caught.value)
+        # The driver goes on trying, though a node has refused it.
+        password.value = "second"
+        await answers(under, 20)
+    finally:
+        await under.release()
+        way.close()
 
 
 async def test_tls(session: CqlSession, settings: SessionSettings, certificates: Path) -> None:

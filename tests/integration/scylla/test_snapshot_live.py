@@ -94,8 +94,9 @@ def expected(scylla: Emulation, table: str) -> dict[Key, dict[str, Any]]:
     return found
 
 
-def finished(offsets: SavedOffsets) -> bool:
-    positions = [from_offset(offset) for partition, offset in offsets.items() if is_snapshot(partition)]
+def finished(offsets: SavedOffsets, table: str) -> bool:
+    positions = [from_offset(offset) for partition, offset in offsets.items()
+                 if is_snapshot(partition) and f"{partition['keyspace_name']}.{partition['table_name']}" == table]
     return not remaining([Tokens(MIN_TOKEN, MAX_TOKEN)], positions)
 
 
@@ -143,10 +144,10 @@ def test_what_was_in_the_table_and_what_is_written_meanwhile(scylla: Emulation, 
                             found = await run.take(0.5)
                             for record in found[1].records if found else ():
                                 copy.apply(record)
-                            if finished(offsets) and not stop.is_set():
+                            if finished(offsets, table) and not stop.is_set():
                                 stop.set()
                                 await writer
-                            if writer.done() and sum(copy.changes.values()) >= written and finished(offsets):
+                            if writer.done() and sum(copy.changes.values()) >= written and finished(offsets, table):
                                 return
                     if restarts and copy.reads and chance.random() < 0.2 and not tablets:
                         scylla.new_generation(vnodes=chance.choice([1, 3, 4]), shards=chance.choice([1, 2]))
@@ -164,6 +165,54 @@ def test_what_was_in_the_table_and_what_is_written_meanwhile(scylla: Emulation, 
     assert [key for key, count in copy.reads.items() if count > 1] == []
     assert [change for change, count in copy.changes.items() if count > 1] == []
     assert sum(copy.reads.values()) > PARTITIONS
+
+
+async def test_numbers_of_a_snapshot_over_restarts(scylla: Emulation, scylla_keyspace: Callable[..., str]) -> None:
+    keyspace = scylla_keyspace()
+    if scylla.emulated and not scylla.generations():
+        scylla.new_generation()
+    tables = [f"{keyspace}.small", f"{keyspace}.large"]
+    for table, rows in zip(tables, (5, 60), strict=True):
+        scylla.create_table(f"CREATE TABLE {table} (pk int PRIMARY KEY, a int) WITH cdc = {{'enabled': true}}")
+        for pk in range(rows):
+            # Without the log, as before cdc was turned on: right before the start.
+            scylla.execute(f"INSERT INTO {table} (pk, a) VALUES ({pk}, 1)")  # noqa: S608 - names of our own
+    config = {"topic.prefix": "s", "scylla.cluster.ip.addresses": scylla.address, "scylla.table.names": ",".join(tables),
+              "scylla.confidence.window.size": "100", "scylla.window.min.ms": "50", "snapshot.mode": "initial",
+              "snapshot.chunk.rows": "7", "heartbeat.interval.ms": "50", "max.batch.size": "5"}
+    offsets = SavedOffsets()
+    remaining_tables: list[float] = []
+    read: Counter[str] = Counter()
+
+    def number(run: Run, name: str) -> float | None:
+        return run.metrics.values.get(f"debezium_metrics_{name}")
+
+    def rows_scanned(run: Run) -> dict[str, float]:
+        return {dict(labels)["table"]: value for (name, labels), value in run.metrics.series.items()
+                if name == "debezium_metrics_RowsScanned"}
+
+    async with asyncio.timeout(60):
+        while not all(finished(offsets, table) for table in tables):
+            async with Run(ScyllaConnector, config, offsets=offsets) as run:
+                until = read.total() + 20
+                while read.total() < until and not all(finished(offsets, table) for table in tables):
+                    found = await run.take(0.5)
+                    read.update(f"{record.value['source']['keyspace_name']}.{record.value['source']['table_name']}"
+                                for record in (found[1].records if found else ()) if record.value and record.value["op"] == "r")
+                    if (now := number(run, "RemainingTableCount")) is not None:
+                        remaining_tables.append(now)
+                        assert number(run, "SnapshotSkipped") == number(run, "SnapshotAborted") == 0
+    assert read == {tables[0]: 5, tables[1]: 60}
+    assert remaining_tables[0] == 2
+    assert remaining_tables == sorted(remaining_tables, reverse=True)
+    # A start behind the end: nothing is read, and the numbers are those of the snapshot.
+    async with asyncio.timeout(60), Run(ScyllaConnector, config, offsets=offsets) as run:
+        while number(run, "SnapshotCompleted") is None:
+            await run.take(0.5)
+        assert rows_scanned(run) == read
+        shown = [number(run, name) for name in ("SnapshotRunning", "TotalTableCount", "RemainingTableCount")]
+        assert (number(run, "SnapshotCompleted"), shown) == (1, [0, 0, 0])
+        assert (number(run, "SnapshotDurationInSeconds") or 0) > 0
 
 
 #: Literals of values that are near each other, and at the ends.

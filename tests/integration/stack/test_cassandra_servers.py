@@ -3,7 +3,10 @@
 # ruff: noqa: S608  # the names in statements are those of the tests
 from __future__ import annotations
 
+import os
+import socket
 import struct
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +18,7 @@ from compose.local.console import say, silent
 from compose.local.errors import StackError, Unavailable
 from compose.local.jvm import FAST_START
 from compose.local.ports import LOOPBACK
+from compose.local.scylla.emulation import ScyllaEmulation
 from compose.local.service import wait_until
 
 if TYPE_CHECKING:
@@ -88,7 +92,10 @@ def test_a_change_reaches_the_logs_of_all_replicas_and_a_killed_member_comes_bac
 def test_a_node_joins_with_its_share_of_the_data_and_another_leaves(tmp_path: Path) -> None:
     rows = 200
     count = "SELECT count(*) FROM joining.t"
-    with CassandraCluster(tmp_path, nodes=1, jvm_options=FAST_START, say=say) as cluster:
+    cluster = CassandraCluster(tmp_path, nodes=1, jvm_options=FAST_START, say=say)
+    (jmx,) = (int(each.rpartition("=")[2]) for each in cluster.members[0].service.command if "cassandra.jmx" in each)
+    # Somebody else takes a port before the node does: it starts with another one.
+    with socket.create_server((LOOPBACK, jmx)), cluster:
         cluster.execute(
             "CREATE KEYSPACE joining WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
             "CREATE TABLE joining.t (pk int PRIMARY KEY) WITH cdc = true",
@@ -108,6 +115,31 @@ def test_a_node_joins_with_its_share_of_the_data_and_another_leaves(tmp_path: Pa
         assert cluster.address == newcomer.address
         (row,) = cluster.execute(count)
         assert _long(row["count"]) == rows, "the other one has handed all of its rows over"
+
+
+@pytest.mark.skipif(os.environ.get("MILLRACE_SLOW") != "1", reason="starts two servers several times; MILLRACE_SLOW=1 runs it")
+def test_ports_that_are_taken_before_the_start_are_chosen_anew(tmp_path: Path) -> None:
+    """In truth, each in turn: the one between nodes, then that for clients, then the emulation's."""
+    with ExitStack() as stack:
+        node = CassandraNode(tmp_path / "cassandra", port=None, jvm_options=FAST_START)
+        emulation = ScyllaEmulation(tmp_path / "scylla", port=None, jvm_options=FAST_START)
+        for server in (node, emulation):
+            _ = server.service
+        first = [node.storage_port, node.port, emulation.inner_port, emulation.port]
+        for port in first:
+            stack.enter_context(socket.create_server((LOOPBACK, port or 0)))
+        stack.enter_context(node)
+        stack.enter_context(emulation)
+        assert not {node.storage_port, node.port, emulation.inner_port, emulation.port} & set(first)
+        for address in (node.address, emulation.address, emulation.direct):
+            assert execute(address, "SELECT key FROM system.local") == [{"key": b"local"}]
+        promised = node.port
+        node.stop()
+        stack.enter_context(socket.create_server((LOOPBACK, promised or 0)))
+        with pytest.raises(StackError, match="ended while starting"):
+            node.start()
+        failed = f"encountered during startup: Failed to bind port {promised} "
+        assert node.log_path.read_text(encoding="utf-8").count(failed) == 1, "the same port is not tried again"
 
 
 @pytest.mark.parametrize("version", [each for each in VERSIONS if each != "5.0"])

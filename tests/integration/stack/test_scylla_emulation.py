@@ -2,10 +2,13 @@
 
 # ruff: noqa: S608  # names are the tests' own
 
+import os
 import random
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,7 @@ from compose.local.cassandra import CassandraNode, speaks_cql
 from compose.local.errors import StackError
 from compose.local.jvm import FAST_START
 from compose.local.scylla.bulk import fill
-from compose.local.scylla.client import Emulation
+from compose.local.scylla.client import Emulation, Logged
 from compose.local.scylla.dress import connect
 from compose.local.scylla.emulation import ScyllaEmulation
 from compose.local.scylla.topology import shard_of, token_of
@@ -38,6 +41,7 @@ from connectors.cql.types import parse, udt_resolver
 from connectors.cql.values import decoder
 
 Keyspace = Callable[..., str]
+SLOW = pytest.mark.skipif(os.environ.get("MILLRACE_SLOW") != "1", reason="starts further servers: with MILLRACE_SLOW=1 only")
 TABLE = (
     "pk int, ck int, v text, n bigint, m map<text, int>, l list<int>, s set<text>, st text static, sl list<int> static, "
     "f frozen<list<int>>, u addr, PRIMARY KEY ((pk), ck)"
@@ -293,6 +297,37 @@ def test_a_new_generation_takes_the_changes_from_its_start(
     assert start not in scylla.generations()
 
 
+def test_no_change_misses_a_generation_that_begins_while_it_is_written(scylla: Emulation, scylla_keyspace: Keyspace) -> None:
+    table = make(scylla, scylla_keyspace())
+    made: list[int] = []
+    logged: list[Logged] = []
+    stop = threading.Event()
+
+    def write() -> None:
+        while not stop.is_set():
+            logged.extend(scylla.apply(*(Insert(table, {"pk": number, "ck": 0}) for number in range(5))).logged)
+
+    with ThreadPoolExecutor(1) as threads:
+        writer = threads.submit(write)
+        try:
+            for _ in range(10):
+                before = len(logged)
+                made.append(scylla.new_generation(vnodes=2, shards=2))
+                assert wait_until(lambda before=before: writer.done() or len(logged) >= before + 10, 30)  # type: ignore[misc]
+        finally:
+            stop.set()
+    writer.result()
+    streams = {start: {stream for each in scylla.ring(table, start).streams for stream in each} for start in made}
+    try:
+        for change in logged:
+            begun = [start for start in made if start <= uuid_ticks(change.time) // 10_000]
+            assert not begun or change.stream in streams[begun[-1]], change
+        assert len(logged) >= 100
+    finally:
+        for start in made:
+            scylla.expire_generation(start)
+
+
 def test_pages_pass_through_the_proxy(scylla: Emulation, scylla_keyspace: Keyspace) -> None:
     keyspace = scylla_keyspace()
     table = f"{keyspace}.b"
@@ -348,7 +383,7 @@ def test_killed_and_paused(scylla_node: ScyllaEmulation) -> None:
     assert len(Emulation(scylla_node.address).log_cells("k.t")) == 2
 
 
-@pytest.mark.parametrize("streams", ["v1", "both"])
+@pytest.mark.parametrize("streams", [pytest.param("v1", marks=SLOW), "both"])
 def test_older_descriptions_of_streams(tmp_path: Path, streams: Any) -> None:
     with ScyllaEmulation(tmp_path, port=None, streams=streams, jvm_options=FAST_START) as node:
         cluster, session = connect(node.address)
@@ -360,6 +395,7 @@ def test_older_descriptions_of_streams(tmp_path: Path, streams: Any) -> None:
             assert ("cdc_streams_descriptions_v2" in names) == (streams == "both") == (rewritten is not None)
 
 
+@SLOW
 def test_several_cassandras_form_a_cluster(tmp_path: Path) -> None:
     first = CassandraNode(tmp_path / "1", port=None, tokens=str(-(2**62)), jvm_options=FAST_START)
     with first:

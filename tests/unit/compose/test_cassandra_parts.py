@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from typing import TYPE_CHECKING
 
 import pytest
@@ -85,6 +86,45 @@ def test_nodetool_needs_jmx(tmp_path: Path) -> None:
     node = CassandraNode(tmp_path, port=None)
     with pytest.raises(StackError, match="without jmx=True"):
         node.nodetool("status")
+
+
+@pytest.mark.parametrize("promised", [False, True])
+@pytest.mark.parametrize(("setting", "said", "movable"), [
+    ("storage_port", "/127.0.0.1:{} is in use by another process.  Change listen_address:storage_port in cassandra.yaml", True),
+    ("native_transport_port", "java.lang.IllegalStateException: Failed to bind port {} on 127.0.0.1.", False),
+])
+def test_a_port_that_somebody_took_is_chosen_anew_unless_others_count_on_it(
+    setting: str, said: str, movable: bool, promised: bool, tmp_path: Path
+) -> None:
+    node = CassandraNode(tmp_path, port=None, jmx=True)
+    before = json.loads(_prepared(node))
+    if promised:
+        _ = node.address
+    taken = before[setting]
+    with socket.create_server(("127.0.0.1", taken)):
+        assert not node.redraw("Failed to bind port 1 on 127.0.0.1")
+        changed = movable or not promised
+        assert node.redraw(said.format(taken)) is changed
+    after = json.loads(_prepared(node))
+    assert (after[setting] != taken) is changed
+    other = "native_transport_port" if setting == "storage_port" else "storage_port"
+    assert after[other] == before[other]
+    assert node.address == f"127.0.0.1:{after['native_transport_port']}"
+
+
+def test_members_of_a_cluster_keep_their_ports_but_that_of_nodetool(tmp_path: Path) -> None:
+    (member,) = CassandraCluster(tmp_path, nodes=1).members
+    before = json.loads(_prepared(member))
+
+    def jmx() -> int:
+        return next(int(each.rpartition("=")[2]) for each in member.service.command if "cassandra.jmx" in each)
+
+    taken = jmx()
+    assert not member.redraw(f"/127.0.0.1:{before['storage_port']} is in use by another process.")
+    with socket.create_server(("127.0.0.1", taken)):
+        assert member.redraw(f"ERROR [main] CassandraDaemon: Port already in use: {taken}; nested exception is: ")
+    assert jmx() != taken
+    assert json.loads(_prepared(member)) == before
 
 
 def _prepared(member: CassandraNode) -> str:

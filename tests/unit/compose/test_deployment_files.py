@@ -13,34 +13,26 @@ import pytest
 import yaml
 
 from compose.local.artifacts import load_manifest
+from connectors import debezium_metrics as debezium
 from connectors.cassandra.metrics import METRICS as CASSANDRA
+from connectors.mysql.metrics import METRICS as MYSQL
+from connectors.scylla.metrics import METRICS as SCYLLA
+from worker.metrics.registry import METRICS, Family
 
+QUEUE = ("QueueTotalCapacity", "QueueRemainingCapacity", "MaxQueueSizeInBytes", "CurrentQueueSizeInBytes")
 COMPOSE = Path(__file__).parents[3] / "compose"
 
-# Metric names of the default family, as dashboards made for Strimzi use them.
-TASK_STATES = ("total", "running", "paused", "failed", "unassigned", "destroyed", "restarting")
+DASHBOARDS = sorted((COMPOSE / "grafana" / "dashboards").glob("*.json"))
+#: Metric names of the default families, of connectors, and of Prometheus itself.
 KNOWN = {
-    *(f"kafka_connect_worker_{name}" for name in ("connector_count", "task_count")),
-    *(f"kafka_connect_worker_{kind}_startup_{name}" for kind in ("connector", "task") for name in (
-        "attempts_total", "success_total", "failure_total", "success_percentage", "failure_percentage")),
-    *(f"kafka_connect_worker_connector_{state}_task_count" for state in TASK_STATES),
-    *(f"kafka_connect_worker_rebalance_{name}" for name in (
-        "rebalancing", "completed_rebalances_total", "rebalance_avg_time_ms", "rebalance_max_time_ms",
-        "time_since_last_rebalance_ms", "epoch")),
-    *(f"kafka_connect_coordinator_assigned_{name}" for name in ("connectors", "tasks")),
-    "kafka_connect_connector_status",
-    *(f"kafka_connect_connector_task_{name}" for name in (
-        "status", "running_ratio", "pause_ratio", "batch_size_avg", "batch_size_max", "offset_commit_avg_time_ms",
-        "offset_commit_max_time_ms", "offset_commit_failure_percentage")),
-    "kafka_connect_connector_task_metrics_offset_commit_failure_percentage",
-    *(f"kafka_connect_source_task_{name}" for name in (
-        "source_record_poll_total", "source_record_poll_rate", "source_record_write_total", "source_record_write_rate",
-        "source_record_active_count", "poll_batch_avg_time_ms", "poll_batch_max_time_ms", "transaction_size_avg",
-        "transaction_size_max", "transaction_size_min")),
-    *(f"kafka_connect_task_error_{name}" for name in (
-        "total_record_failures", "total_record_errors", "total_records_skipped", "total_retries", "total_errors_logged",
-        "deadletterqueue_produce_requests", "deadletterqueue_produce_failures", "last_error_timestamp")),
-    "kafka_producer_outgoing_byte_total", "kafka_producer_connection_count", "kafka_consumer_connection_count",
+    *(name for metric in METRICS for family in (Family.A, Family.D) for name in metric.exposed(family)),
+    *CASSANDRA, *MYSQL, *SCYLLA, *(f"{debezium.PREFIX}{name}" for name in QUEUE),
+    "millrace_connector_lag_seconds_bucket", "up", "scrape_duration_seconds",
+}  # fmt: skip
+_WORDS = {
+    "sum", "rate", "increase", "count", "vector", "time", "timestamp", "deriv", "delta", "histogram_quantile",
+    "min_over_time", "max_over_time", "avg_over_time",
+    "absent", "by", "on", "and", "or", "unless", "group_left", "le",
 }  # fmt: skip
 
 
@@ -53,9 +45,9 @@ def compose() -> Any:
     return _yaml("docker-compose.yml")
 
 
-@pytest.fixture(scope="module")
-def dashboard() -> Any:
-    return json.loads((COMPOSE / "grafana" / "dashboards" / "millrace.json").read_text(encoding="utf-8"))
+@pytest.fixture(scope="module", params=DASHBOARDS, ids=lambda path: path.stem)
+def dashboard(request: pytest.FixtureRequest) -> Any:
+    return json.loads(request.param.read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +124,7 @@ def test_prometheus_scrapes_the_workers_with_the_mounted_files(compose: Any) -> 
     assert scraped == {f"{name}:8083" for name in compose["services"] if name.startswith("worker-")}
 
 
-def test_grafana_finds_its_datasource_and_dashboards(compose: Any, dashboard: Any) -> None:
+def test_grafana_finds_its_datasource_and_dashboards(compose: Any) -> None:
     service = compose["services"]["grafana"]
     mounts = dict(_mounts(service))
     assert mounts["./grafana/provisioning"] == "/etc/grafana/provisioning"
@@ -144,7 +136,9 @@ def test_grafana_finds_its_datasource_and_dashboards(compose: Any, dashboard: An
     home = Path(service["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
     assert str(home.parent) == mounts["./grafana/dashboards"]
     assert (COMPOSE / "grafana" / "dashboards" / home.name).exists()
-    assert dashboard["uid"] == "millrace"
+    documents = [json.loads(path.read_text(encoding="utf-8")) for path in DASHBOARDS]
+    assert len({document["uid"] for document in documents}) == len(documents) == 4
+    assert all(document["links"][0]["tags"] == ["millrace"] and "millrace" in document["tags"] for document in documents)
 
 
 def test_alerts_say_what_where_and_where_to_look(rules: list[dict[str, Any]]) -> None:
@@ -162,26 +156,51 @@ def test_alerts_say_what_where_and_where_to_look(rules: list[dict[str, Any]]) ->
     assert {f"Millrace{each}" for each in wanted} <= set(names)
 
 
-def _metrics(expression: str, prefix: str = "kafka") -> set[str]:
-    return set(re.findall(rf"\b{prefix}_[a-z_]+", re.sub(r"\{[^}]*\}", "", expression)))
+def test_the_operations_page_says_what_to_do_about_every_alert(rules: list[dict[str, Any]]) -> None:
+    page = (COMPOSE.parent / "docs" / "operations.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"`(Millrace\w+)`", page.partition("what to do first |")[2].partition("\n\n")[0])) == sorted(
+        rule["alert"] for rule in rules)
 
 
-def test_alerts_and_dashboard_use_known_metrics(rules: list[dict[str, Any]], dashboard: Any) -> None:
-    expressions = [rule["expr"] for rule in rules]
-    expressions += [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
-    used = set(itertools.chain.from_iterable(_metrics(expression) for expression in expressions))
+def _metrics(expression: str) -> set[str]:
+    bare = re.sub(r"\{[^}]*\}|\[[^]]*\]|\b(by|on|group_left) *\([^)]*\)", "", expression)
+    return set(re.findall(r"\b[a-z][A-Za-z_]+", bare)) - _WORDS
+
+
+def test_alerts_use_known_metrics(rules: list[dict[str, Any]]) -> None:
+    used = set(itertools.chain.from_iterable(_metrics(rule["expr"]) for rule in rules))
+    assert len(used) > 20
+    assert used <= KNOWN, used - KNOWN
+
+
+def test_every_alert_has_a_test_in_which_it_fires(rules: list[dict[str, Any]]) -> None:
+    path = COMPOSE.parent / "tests" / "integration" / "stack" / "alerts_test.yml"
+    firing: set[str] = set()
+    for each in yaml.safe_load(path.read_text(encoding="utf-8"))["tests"]:
+        firing |= {test["alertname"] for test in each.get("alert_rule_test", ()) if test["exp_alerts"]}
+        for test in each.get("promql_expr_test", ()):
+            for sample in test["exp_samples"]:
+                if sample["value"]:
+                    named = re.findall(r'alertname="(\w+)"', sample["labels"])
+                    firing.update(named or re.findall(r'alertname="(\w+)"', test["expr"]))
+    assert firing == {rule["alert"] for rule in rules}
+
+
+def test_dashboards_use_known_metrics(dashboard: Any) -> None:
+    used = set(itertools.chain.from_iterable(
+        _metrics(target["expr"]) for panel in dashboard["panels"] for target in panel.get("targets", [])))
+    assert len(used) > 5
     assert used <= KNOWN, used - KNOWN
     for query in dashboard["templating"]["list"]:
         if query["type"] == "query":
-            assert _metrics(query["definition"]) <= KNOWN
+            assert re.fullmatch(r"label_values\((.*), \w+\)", query["definition"])[1] in KNOWN  # type: ignore[index]
 
 
-def test_alerts_and_panels_of_cassandra_name_its_metrics(rules: list[dict[str, Any]], dashboard: Any) -> None:
-    texts = [rule["expr"] + rule["annotations"]["description"] for rule in rules if "Cassandra" in rule["alert"]]
-    texts += [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
-    used = set(itertools.chain.from_iterable(_metrics(text, "cassandra") for text in texts))
-    assert len(used) > 5
-    assert used <= set(CASSANDRA), used - set(CASSANDRA)
+def test_descriptions_of_alerts_name_metrics_that_exist(rules: list[dict[str, Any]]) -> None:
+    texts = [rule["annotations"]["description"] for rule in rules]
+    used = {name for text in texts for name in re.findall(r"\b(?:cassandra|scylla|mysql|millrace)_[a-z_]+", text)}
+    assert len(used) > 3
+    assert used <= KNOWN, used - KNOWN
 
 
 def test_panels_are_described_and_do_not_overlap(dashboard: Any) -> None:

@@ -69,6 +69,31 @@ def test_an_early_end_shows_the_exit_code_and_the_end_of_the_log(make: Maker) ->
     assert "service.log" in text
 
 
+def test_a_service_that_ends_while_starting_may_be_revised(make: Maker) -> None:
+    said: list[str] = []
+
+    def revise(service: Service, text: str) -> bool:
+        said.append(text)
+        service.command = [sys.executable, "-c", LOOP if len(said) == 2 else "raise SystemExit('second')"]
+        return True
+
+    service = make("raise SystemExit('first')")
+    service.revise = revise
+    assert service.start().running
+    assert said == ["first\n", "second\n"]
+
+
+@pytest.mark.parametrize(("answer", "tries"), [(True, 3), (False, 1)])
+def test_a_service_is_revised_three_times_at_most(answer: bool, tries: int, make: Maker) -> None:
+    asked: list[str] = []
+    service = make("raise SystemExit('no')")
+    service.revise = lambda _, text: asked.append(text) or answer  # type: ignore[func-returns-value]
+    with pytest.raises(StackError, match=r"ended while starting \(exit code 1\)"):
+        service.start()
+    assert asked == ["no\n"] * tries
+    assert not service.running
+
+
 def test_a_service_that_is_never_ready_is_killed(make: Maker) -> None:
     service = make(LOOP, ready_line="never printed", timeout=0.3)
     with pytest.raises(StackError, match=r"was not ready after 0\.3 s"):

@@ -7,7 +7,6 @@ import pytest
 
 from offsets.cluster import ClusterSnapshot
 from offsets.records import Status
-from worker.control.app import class_names
 from worker.control.explanation import explain_unit, notes
 from worker.control.hosts import Host, HostPool, culprit
 from worker.control.leader import fencing_count, wanted_units
@@ -80,17 +79,17 @@ async def test_a_host_that_loads_code_is_not_stuck() -> None:
     assert host.stuck == LoopStuck(5.0, "", "stacks")
 
 
-def test_names_of_a_class() -> None:
-    assert class_names("org.apache.kafka.connect.file.FileStreamSourceConnector") == {
-        "org.apache.kafka.connect.file.FileStreamSourceConnector", "FileStreamSourceConnector", "FileStreamSource"}
-
-
 def test_why_a_unit_is_not_running() -> None:
     slot = Slot(Owner("w:1", "i"), 1)
     failed = Status("FAILED", "w:1", 1, "Boom\n at x")
     assert explain_unit(None, None, "no worker has zone=b", None)["why_not_running"] == "no worker has zone=b"
     assert "has to stop it" in explain_unit(Slot(slot.owner, 1, revoked=True), None, None, None)["why_not_running"]
     assert explain_unit(slot, failed, None, None)["why_not_running"] == "it failed: Boom"
+    trace = ('Traceback (most recent call last):\n  File "a.py", line 1\nValueError: low\n\nDuring handling of the above '
+             'exception, another exception occurred:\n\nTraceback (most recent call last):\n  File "b.py", line 2\n    raise\n'
+             'Fatal: the source is closed\nmore of it\n')
+    failed = Status("FAILED", "w:1", 1, trace)
+    assert explain_unit(slot, failed, None, None)["why_not_running"] == "it failed: Fatal: the source is closed"
     assert explain_unit(slot, None, None, "waits")["why_not_running"] == "waits"
     assert "why_not_running" not in explain_unit(slot, Status("RUNNING", "w:1", 1), "x", None)
 

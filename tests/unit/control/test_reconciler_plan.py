@@ -39,6 +39,14 @@ def test_a_new_placement_epoch_restarts_nothing() -> None:
     assert plan({TASK: Wish(CONFIG, {}, 9)}, {TASK: have(Wish(CONFIG, {}, 1))}) == []
 
 
+def test_what_ran_for_a_deleted_connector_does_not_go_on_for_one_made_anew() -> None:
+    """Nobody need have looked in between; the statuses of the first one are forgotten."""
+    before, after = (local_wishes(ASSIGNED, snapshot(born={"c": offset})) for offset in (1, 5))
+    assert plan(after, {unit: have(of) for unit, of in before.items()}) == [
+        ("stop", INSTANCE_UNIT), ("stop", TASK), ("stop", Unit("c", 1))]
+    assert plan(before, {unit: have(of) for unit, of in before.items()}) == []
+
+
 def test_pause_and_resume_restart_no_task() -> None:
     assert plan({TASK: wish({}, paused=True)}, {TASK: have(wish({}))}) == [("pause", TASK)]
     assert plan({TASK: wish({})}, {TASK: have(wish({}), paused=True)}) == [("resume", TASK)]

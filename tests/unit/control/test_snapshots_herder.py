@@ -122,9 +122,10 @@ async def test_what_was_asked_last_counts_not_what_is_saved_yet() -> None:
     for action in ("pause", "resume"):
         error = await refused(cluster.herder.steer_snapshot("c", "a", cast("Any", action)))
         assert (error.status, "is cancelled" in str(error)) == (400, True)
-    cluster.saved["b"] = "completed"
-    await cluster.herder.create_snapshot("c", {"id": "b"})
-    assert "is completed" in str(await refused(cluster.herder.steer_snapshot("c", "b", "cancel")))
+    for name, ended in (("b", "completed"), ("d", "failed")):
+        cluster.saved[name] = ended
+        await cluster.herder.create_snapshot("c", {"id": name})
+        assert f"is {ended}" in str(await refused(cluster.herder.steer_snapshot("c", name, "cancel")))
 
 
 async def test_one_that_is_deleted_meanwhile_does_not_come_back() -> None:

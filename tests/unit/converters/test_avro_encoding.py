@@ -31,7 +31,7 @@ from tests.unit.converters.strategies import cases
 from worker.converters.avro_compile import compile_avro
 from worker.converters.avro_read import avro_reader, without_logical_types
 from worker.converters.avro_schema import ANYTHING_TEXT, ENUM, UNION, AvroSettings, avro_text
-from worker.converters.avro_shape import missing_fields, shaper
+from worker.converters.avro_shape import shaper
 from worker.converters.avro_write import long_bytes, value_bytes
 
 SETTINGS = AvroSettings()
@@ -208,10 +208,3 @@ def test_bytes_that_do_not_match_their_schema() -> None:
     for data in (b"", b"\x08ab", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"):
         with pytest.raises(Skippable, match="does not match its Avro schema"):
             reader.decode(data)
-
-
-def test_fields_that_another_schema_lacks() -> None:
-    ours = json.loads(avro_text(struct("R", {"a": INT32, "b": array(struct("S", {"c": INT32, "d": INT32}))}), SETTINGS))
-    theirs = json.loads(avro_text(struct("R", {"b": array(struct("S", {"c": INT32}))}), SETTINGS))
-    assert missing_fields(ours, theirs) == ["a", "b[...].d"]
-    assert missing_fields(theirs, ours) == []

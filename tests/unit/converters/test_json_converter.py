@@ -204,7 +204,16 @@ def test_numeric_decimals_keep_their_digits() -> None:
     assert numeric.to_connect("t", data)[1] == value
 
 
-@pytest.mark.parametrize("option", [{"schemas.enable": "maybe"}, {"decimal.format": "HEX"}, {"schemas.cache.size": "0"}])
+@pytest.mark.parametrize("size", ["0", "-1"])
+def test_any_number_of_schemas_may_be_kept(size: str) -> None:
+    """As in Kafka Connect, where configurations with these numbers run."""
+    converter = JsonConverter({"schemas.cache.size": size})
+    for scale in (1, 2, 1):
+        data = converter.from_connect("t", decimal(scale), Decimal(5).scaleb(-scale))
+        assert converter.to_connect("t", data)[1] == Decimal(5).scaleb(-scale)
+
+
+@pytest.mark.parametrize("option", [{"schemas.enable": "maybe"}, {"decimal.format": "HEX"}, {"schemas.cache.size": "x"}])
 def test_wrong_options_are_refused(option: dict[str, str]) -> None:
     with pytest.raises(ConfigInvalid, match=next(iter(option))):
         JsonConverter(option)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.api import BadRecord, Batch, Header, SourceRecord
+from connectors.errors import Retriable
 from connectors.schema import INT32, INT64, STRING
 from worker.converters.json import JsonConverter
 from worker.converters.simple_header import SimpleHeaderConverter
@@ -67,6 +68,38 @@ async def test_everything_a_record_has_arrives() -> None:
     assert converted.headers == [[("h", b"v")], []]
 
 
+class Registering(JsonConverter):
+    """Notes which schemas it is asked to register."""
+
+    null_needs_schema = False
+
+    def __init__(self) -> None:
+        super().__init__({"schemas.enable": "false"}, is_key=False)
+        self.asked: list[Any] = []
+
+    async def prepare(self, topic: str, schema: Any) -> None:
+        self.asked.append((topic, schema))
+
+
+async def test_no_schema_is_registered_for_tombstones_and_records_without_keys() -> None:
+    key, value = Registering(), Registering()
+    both = Conversion(key, value, SimpleHeaderConverter({}), once)
+    tombstone, row = SourceRecord({}, {}, "t", None), SourceRecord({}, {}, "t", 5)
+    converted = await both.convert([tombstone, tombstone], [])
+    assert converted is not None
+    assert (converted.keys, converted.values) == (None, [None, None])
+    assert (key.asked, value.asked) == ([], [])
+    # Values that do need one get it, also beside nulls.
+    converted = await both.convert([tombstone, row], [])
+    assert converted is not None
+    assert converted.values == [None, b"5"]
+    converted = await both.convert([SourceRecord({}, {}, "t", 6, None, "k"), tombstone], [])
+    assert converted is not None
+    assert (converted.keys, converted.values) == ([b'"k"', None], [b"6", None])
+    assert key.asked == [("t", None)]
+    assert set(value.asked) == {("t", None)}
+
+
 async def test_bad_records_are_refused_alone_with_their_stage() -> None:
     class Broken:
         def __str__(self) -> str:
@@ -89,6 +122,46 @@ async def test_nothing_is_left_of_a_run_of_bad_records() -> None:
     refused: list[Refused] = []
     assert await conversion().convert([SourceRecord({}, {}, "t", {"n": object()})] * 3, refused) is None
     assert len(refused) == 3
+
+
+class Away(JsonConverter):
+    """Asks something that is away at the first two of its values."""
+
+    def __init__(self) -> None:
+        super().__init__({"schemas.enable": "false"}, is_key=False)
+        self.asked = 0
+
+    def encoder(self, topic: str, schema: Any) -> Callable[[Any], bytes | None]:
+        encode = super().encoder(topic, schema)
+
+        def asking(value: Any) -> bytes | None:
+            if value == "asks":
+                self.asked += 1
+                if self.asked <= 2:
+                    raise Retriable("the key service is away")
+            return encode(value)
+        return asking
+
+
+async def test_an_outage_while_records_are_converted_is_waited_for() -> None:
+    pauses: list[Retriable] = []
+
+    async def persist(call: Callable[[], Awaitable[Any]]) -> None:
+        while True:
+            try:
+                await call()
+            except Retriable as error:
+                pauses.append(error)
+            else:
+                return
+    refused: list[Refused] = []
+    records = [SourceRecord({}, {}, "t", value) for value in (object(), 1, "asks", 2)]
+    converted = await Conversion(StringConverter({}, is_key=True), Away(), SimpleHeaderConverter({}),
+                                 persist).convert(records, refused)
+    assert converted is not None
+    assert converted.values == [b"1", b'"asks"', b"2"]
+    assert [item.record for item in refused] == records[:1], "a bad record before it is refused once"
+    assert len(pauses) == 1, "the first try was without a pause"
 
 
 def test_a_unit_has_the_last_position_of_each_partition() -> None:

@@ -38,7 +38,7 @@ def test_without_tolerance_a_bad_record_is_fatal_with_its_place_and_cause() -> N
 def test_with_tolerance_it_is_skipped_and_counted() -> None:
     errors, stats = handler(tolerance="all")
     assert errors.bad(Stage.TRANSFORMATION, ValueError("x"), RECORD) is None
-    assert (stats.record_failures, stats.record_errors, stats.records_skipped, stats.dead_letter_requests) == (1, 0, 1, 0)
+    assert (stats.record_failures, stats.record_errors, stats.records_skipped, stats.dead_letter_requests) == (1, 1, 1, 0)
 
 
 def test_a_dead_letter_topic_without_tolerance_is_not_used() -> None:
@@ -73,6 +73,18 @@ def test_dead_letters_fit_the_producer(size: int) -> None:
     assert (("__connect.errors.truncated", b"true") in letter.headers) == (len(letter.value) < size)
 
 
+@pytest.mark.parametrize(("key", "value", "cut"), [
+    (b"k" * 50_000, b"v", True), (b"k" * 50_000, b"v" * 50_000, True), (b"k" * 50_000, None, True), (b"k" * 10, b"v", False)])
+def test_a_long_key_or_topic_is_cut_too(key: bytes, value: bytes | None, cut: bool) -> None:
+    errors, _ = handler(limit=12_000, tolerance="all", deadletterqueue_topic_name="d")
+    letter = errors.refused(Stage.KAFKA_PRODUCE, ValueError("x"), "", "t" * 90_000, key, value, {"f": "p" * 90_000}, None)
+    assert letter is not None
+    assert letter.key
+    assert (letter.value is None) is (value is None)
+    assert sum(len(data or b"") for _, data in (("", letter.key), ("", letter.value), *letter.headers)) <= 12_000
+    assert (("__connect.errors.truncated", b"true") in letter.headers) is cut
+
+
 @pytest.mark.parametrize(("messages", "shown"), [("false", False), ("true", True)])
 def test_logs_show_the_record_only_if_so_wished(caplog: pytest.LogCaptureFixture, messages: str, shown: bool) -> None:
     errors, stats = handler(tolerance="all", log_enable="true", log_include_messages=messages)
@@ -80,6 +92,15 @@ def test_logs_show_the_record_only_if_so_wished(caplog: pytest.LogCaptureFixture
     assert "Executing stage 'KEY_CONVERTER' with class 'some.Converter'" in caplog.text
     assert ('"id":1' in caplog.text) is shown
     assert stats.errors_logged == 1
+
+
+def test_the_record_that_ends_a_task_is_logged_too(caplog: pytest.LogCaptureFixture) -> None:
+    errors, stats = handler(log_enable="true", log_include_messages="true")
+    with pytest.raises(Fatal):
+        errors.bad(Stage.KEY_CONVERTER, ValueError("bad"), RECORD, "some.Converter")
+    assert "Executing stage 'KEY_CONVERTER'" in caplog.text
+    assert '"id":1' in caplog.text
+    assert (stats.errors_logged, stats.records_skipped) == (1, 0)
 
 
 def policy(**options: Any) -> RestartPolicy:

@@ -3,15 +3,22 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 import struct
+import subprocess
+import sys
 import threading
 import time
-from typing import Any
+from typing import Any, NoReturn
 
-from worker.host.watch import LoopWatch, SharedWriter, all_stacks, culprit, hung_up, maker_of
+import pytest
+
+from connectors.errors import Fatal
+from worker.host.task_runner import TaskRunner
+from worker.host.watch import LoopWatch, SharedWriter, all_stacks, culprit, frozen, hung_up, maker_of
 from worker.pipe import Peer, event_frame
-from worker.protocol import LoopStuck, ToControl
+from worker.protocol import LoopStuck, StartTask, TaskId, ToControl
 
 
 def frames(count: int, sender: int) -> list[bytes]:
@@ -101,6 +108,54 @@ async def test_loading_code_is_not_told_of() -> None:
     watch.stop()
 
 
+@pytest.mark.parametrize(("wall_s", "cpu_s", "expected"), [
+    (0.5, 0.0, False), (0.5, 0.5, False), (1.9, 0.0, False), (2.1, 0.0, True), (60.0, 1.0, True),
+    (10.0, 9.9, False),  # one thread kept the interpreter
+    (10.0, 20.0, False),
+])
+def test_a_process_that_did_not_run_is_frozen(wall_s: float, cpu_s: float, expected: bool) -> None:
+    assert frozen(wall_s, cpu_s) is expected
+
+
+_HANGS = """
+import asyncio, os, sys
+import pytest
+
+from worker.host.watch import LoopWatch
+
+async def main():
+    watch = LoopWatch(asyncio.get_running_loop(), 2.5, lambda frame: os.write(1, b"stuck\\n"), None, 2.5)
+    watch.start()
+    os.write(1, b"ready\\n")
+    while await asyncio.to_thread(os.read, 0, 1):
+        os.write(1, b"turn\\n")
+    watch.stop()
+
+asyncio.run(main())
+"""
+
+
+def test_of_a_frozen_process_nobody_is_told() -> None:
+    with subprocess.Popen([sys.executable, "-c", _HANGS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                          bufsize=1) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        os.kill(child.pid, signal.SIGSTOP)
+        try:
+            time.sleep(4)  # the fault: longer than both limits
+        finally:
+            os.kill(child.pid, signal.SIGCONT)
+        # The watch looks twice a second: it has looked when a second is over.
+        for _ in range(3):
+            child.stdin.write("x")
+            child.stdin.flush()
+            assert child.stdout.readline() == "turn\n"
+            time.sleep(0.5)
+        child.stdin.close()
+        assert child.stdout.read() == ""
+
+
 async def test_the_culprit_is_the_task_whose_code_runs() -> None:
     async def who() -> str:
         return culprit(asyncio.get_running_loop())
@@ -108,6 +163,29 @@ async def test_the_culprit_is_the_task_whose_code_runs() -> None:
     for name, expected in (("orders-3", "orders-3"), ("orders-3|offsets", "orders-3"), ("orders|connector", "orders"),
                            ("a|b-0", "a|b-0"), ("a|b-0|runner", "a|b-0")):
         assert await asyncio.create_task(who(), name=name) == expected
+
+
+async def test_a_task_that_blocks_while_it_is_made_is_the_culprit() -> None:
+    blamed: list[str] = []
+
+    async def make_plan() -> NoReturn:
+        blamed.append(culprit(asyncio.get_running_loop()))  # as it is for the constructor of the connector's task
+        raise Fatal("seen")
+
+    runner = TaskRunner(StartTask(TaskId("orders", 3), {}, {}, 1), make_plan, lambda _: None, str)
+    runner.start()
+    while not blamed:
+        await asyncio.sleep(0)
+    assert await runner.stop(1)
+    assert blamed == ["orders-3"]
+
+
+@pytest.mark.parametrize("what", ["snapshot", "snapshots", "lag", "tables"])
+async def test_a_connector_that_blocks_over_a_question_is_the_culprit(what: str) -> None:
+    async def who() -> str:
+        return culprit(asyncio.get_running_loop())
+
+    assert await asyncio.create_task(who(), name=f"orders|{what}") == "orders"
 
 
 def test_stacks_of_other_threads_are_shown() -> None:

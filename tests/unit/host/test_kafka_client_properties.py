@@ -1,35 +1,24 @@
 """Java client properties as aiokafka arguments."""
 from __future__ import annotations
 
+import base64
+import inspect
+import json
 import logging
-import ssl
-from typing import TYPE_CHECKING, Any
+from importlib.util import find_spec
+from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.client import AIOKafkaClient
 from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.errors import ConfigInvalid
 from worker import kafka_clients
-from worker.kafka_clients import client_arguments, inherited, overrides, parse_jaas, ssl_context
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-#: Self-signed, of no use but to be loaded.
-CERTIFICATE = """-----BEGIN CERTIFICATE-----
-MIIBdDCCARugAwIBAgIUZ9PD5AHQ1GiybGlJ8dj+50SVuOcwCgYIKoZIzj0EAwIw
-DzENMAsGA1UEAwwEdGVzdDAgFw0yNjExMjExMDQwMzhaGA8yMTI2MTAyODEwNDAz
-OFowDzENMAsGA1UEAwwEdGVzdDBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABOcH
-62cC3H6YBCyiZsNtPS3w00qPPcq+mz7Jqs503efl+qBfUf+qQnS9wz5uIm/aHutS
-HzckGZ44hqdOs9jSUh+jUzBRMB0GA1UdDgQWBBTI+8UIfwrm7QoEbaeT5JIKIBWW
-pzAfBgNVHSMEGDAWgBTI+8UIfwrm7QoEbaeT5JIKIBWWpzAPBgNVHRMBAf8EBTAD
-AQH/MAoGCCqGSM49BAMCA0cAMEQCIG8qHsU6ZFIqvoWnfovWK9kxgosX7Pe58xa8
-oIOw6NusAiBXYpoBpSOwn3pAg9u+4qAWIKqnJwHSqgBHz/kuxvQDqQ==
------END CERTIFICATE-----
-"""
+from worker.kafka_clients import ALLOWLIST, POLICY, client_arguments, inherited, overrides, parse_jaas
+from worker.oauth import ClientCredentials
 
 PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p;\\"q";'
 
@@ -109,53 +98,77 @@ def test_jaas_options_survive_quoting(options: dict[str, str]) -> None:
     assert parse_jaas(f"org.acme.Module required {text};") == ("Module", options)
 
 
-def test_pem_trust_stores_are_loaded(tmp_path: Path) -> None:
-    path = tmp_path / "ca.pem"
-    path.write_text(CERTIFICATE)
-    for properties in ({"ssl.truststore.type": "PEM", "ssl.truststore.location": str(path)},
-                       {"ssl.truststore.certificates": CERTIFICATE}):
-        context = ssl_context(properties)
-        assert any(found["subject"] == ((("commonName", "test"),),) for found in context.get_ca_certs())
-        assert context.check_hostname
-        assert context.verify_mode is ssl.CERT_REQUIRED
-    assert not ssl_context({"ssl.endpoint.identification.algorithm": ""}).check_hostname
+def test_a_token_endpoint_needs_a_client() -> None:
+    oauth = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
+    with pytest.raises(ConfigInvalid, match=r"needs sasl\.oauthbearer\.token\.endpoint\.url"):
+        client_arguments(oauth, "producer")
+    oauth["sasl.oauthbearer.token.endpoint.url"] = "https://127.0.0.1/token"
+    with pytest.raises(ConfigInvalid, match=r"clientId and clientSecret in sasl\.jaas\.config"):
+        client_arguments(oauth, "producer")
+    for login in ({"sasl.jaas.config": 'x.OAuthBearerLoginModule required clientId="me" clientSecret="hidden" scope="s";'},
+                  {"sasl.oauthbearer.client.credentials.client.id": "me",
+                   "sasl.oauthbearer.client.credentials.client.secret": "hidden"}):
+        arguments = client_arguments(oauth | login, "producer").arguments
+        assert isinstance(arguments["sasl_oauth_token_provider"], ClientCredentials)
+    with pytest.raises(ConfigInvalid, match="http:// and https://"):
+        client_arguments(oauth | {"sasl.oauthbearer.token.endpoint.url": "file:///etc/passwd"}, "producer")
 
 
-def test_java_key_stores_are_refused_with_the_way_out(tmp_path: Path) -> None:
-    path = tmp_path / "store.jks"
-    path.write_bytes(bytes.fromhex("feedfeed00000002"))
-    with pytest.raises(ConfigInvalid, match=r"not a PEM file \(ssl\.keystore\.type=JKS\).*keytool.*ssl\.keystore\.type=PEM"):
-        ssl_context({"ssl.keystore.location": str(path)})
+async def test_an_unsecured_token_names_its_subject() -> None:
+    properties = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER",
+                  "sasl.jaas.config": 'x.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="me";'}
+    token = await client_arguments(properties, "admin").arguments["sasl_oauth_token_provider"].token()
+    *parts, signature = token.split(".")
+    header, claims = (json.loads(base64.urlsafe_b64decode(part + "==")) for part in parts)
+    assert header == {"alg": "none"}
+    assert claims["sub"] == "me"
+    assert claims["exp"] > claims["iat"]
+    assert signature == ""
 
 
-def test_missing_stores_are_said(tmp_path: Path) -> None:
-    with pytest.raises(ConfigInvalid, match="No such file"):
-        ssl_context({"ssl.truststore.location": str(tmp_path / "nothing.pem")})
+def test_kerberos_needs_its_package() -> None:
+    if find_spec("gssapi") is None:
+        with pytest.raises(ConfigInvalid, match="pip install gssapi"):
+            client_arguments({"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"}, "admin")
 
 
 def test_clients_inherit_servers_and_security_unless_they_have_their_own() -> None:
     worker = {"bootstrap.servers": "a:1", "security.protocol": "SSL", "ssl.truststore.location": "/x", "group.id": "g",
+              "ssl.client.auth": "required",  # the listeners', no client's
               "producer.linger.ms": "5", "producer.override.acks": "1"}
     assert inherited(worker, "producer.") == {"bootstrap.servers": "a:1", "security.protocol": "SSL",
                                               "ssl.truststore.location": "/x", "linger.ms": "5"}
+    assert inherited({"admin.listeners": "http://:1", "admin.listeners.https.ssl.cipher.suites": "x", "admin.retries": "1"},
+                     "admin.") == {"retries": "1"}
     own = inherited({**worker, "producer.security.protocol": "PLAINTEXT", "producer.bootstrap.servers": "b:2"}, "producer.")
     assert own == {"bootstrap.servers": "b:2", "security.protocol": "PLAINTEXT", "linger.ms": "5"}
 
 
-@pytest.mark.parametrize(("policy", "allowed"), [
-    ("All", True), ("None", False), ("Principal", False),
-    ("org.apache.kafka.connect.connector.policy.AllConnectorClientConfigOverridePolicy", True)])
-def test_override_policies(policy: str, allowed: bool) -> None:
-    config = {"producer.override.linger.ms": "5", "topic": "t"}
+@pytest.mark.parametrize(("policy", "listed", "allowed"), [
+    ("All", "", True), ("None", "linger.ms", False), ("Principal", "", False), ("Allowlist", "", False),
+    ("Allowlist", "acks, linger.ms", True), ("AllowlistConnectorClientConfigOverridePolicy", "linger.ms", True),
+    ("org.apache.kafka.connect.connector.policy.AllConnectorClientConfigOverridePolicy", "", True)])
+def test_override_policies(policy: str, listed: str, allowed: bool) -> None:
+    config, worker = {"producer.override.linger.ms": "5", "topic": "t"}, {POLICY: policy, ALLOWLIST: listed}
     if allowed:
-        assert overrides(config, "producer.override.", policy) == {"linger.ms": "5"}
+        assert overrides(config, "producer.override.", worker) == {"linger.ms": "5"}
     else:
         with pytest.raises(ConfigInvalid, match=r"does not allow producer\.override\.linger\.ms to be overridden"):
-            overrides(config, "producer.override.", policy)
+            overrides(config, "producer.override.", worker)
 
 
 def test_principal_may_be_overridden_where_only_that_may() -> None:
     own = {"producer.override.sasl.mechanism": "PLAIN"}
-    assert overrides(own, "producer.override.", "Principal") == {"sasl.mechanism": "PLAIN"}
-    with pytest.raises(ConfigInvalid, match="must be one of All, None, Principal"):
-        overrides({}, "producer.override.", "Some")
+    assert overrides(own, "producer.override.", {POLICY: "Principal"}) == {"sasl.mechanism": "PLAIN"}
+    with pytest.raises(ConfigInvalid, match=r"Invalid value org\.acme\.Mine .* All, None, Principal, Allowlist"):
+        overrides({}, "producer.override.", {POLICY: "org.acme.Mine"})
+
+
+def test_new_credentials_reach_a_client_that_is_in_use() -> None:
+    """The attributes that are set are those that aiokafka reads at each connection."""
+    source = inspect.getsource(AIOKafkaClient._get_conn)
+    for name in kafka_clients.CREDENTIALS:
+        assert f"{name}=self._{name}" in source
+    client = AIOKafkaClient.__new__(AIOKafkaClient)
+    kafka_clients.renew(client, {"sasl_plain_password": "new", "bootstrap_servers": "x"})
+    assert vars(client) == {"_sasl_plain_password": "new"}

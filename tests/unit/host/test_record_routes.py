@@ -11,7 +11,7 @@ from connectors.errors import Fenced
 from worker.converters.partitioner import partition
 from worker.host.commits import Unit
 from worker.host.producer import Producer
-from worker.host.routes import PartitionWriter, ProducerSettings, RecordTooLarge, Route
+from worker.host.routes import PartitionWriter, ProducerSettings, RecordTooLarge, Route, topic_complaint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -128,6 +128,7 @@ def test_given_partitions_go_before_keys_and_must_exist() -> None:
     refused = made.append(Unit(), [b"0", b"1", b"2", b"3", b"4"], [b"a", b"a", None, b"a", b"a"], [2, None, 1, 3, -1])
     assert [index for index, _ in refused] == [3, 4]
     assert "has no partition 3, only 3" in str(refused[0][1])
+    assert "has no partition -1, only 3" in str(refused[1][1])
     found = content(made)
     assert found[2][0] == (b"a", b"0")
     assert (None, b"2") in found[1]
@@ -186,3 +187,19 @@ async def test_tasks_that_ask_for_a_topic_at_once_share_its_route(monkeypatch: p
     first, *others = await asyncio.gather(*asking)
     assert all(each is first for each in others)
     assert len(first.writers) == 2
+
+
+@pytest.mark.parametrize(("topic", "why"), [
+    ("a b", "it contains ' '"), ("b\u00fccher", "it contains '\u00fc'"), ("a/b", "it contains '/'"),
+    ("a\n", r"it contains '\n'"), (".", "'.' and '..' are not allowed"), ("..", "'.' and '..' are not allowed"),
+    ("", "it is empty"), (None, "it is empty"), ("x" * 250, "it is 250 characters long"),
+])
+def test_names_that_kafka_does_not_allow_are_told(topic: str | None, why: str) -> None:
+    complaint = topic_complaint(topic)
+    assert complaint is not None
+    assert complaint.startswith(f"invalid topic name {topic!r}: {why}")
+
+
+@pytest.mark.parametrize("topic", ["a", "...", "A-b_c.9", "x" * 249, "__consumer_offsets"])
+def test_all_others_are_allowed(topic: str) -> None:
+    assert topic_complaint(topic) is None

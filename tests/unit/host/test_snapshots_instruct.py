@@ -15,6 +15,7 @@ from connectors.options import Config, ConfigDef
 from worker.host.options import CONNECTOR
 from worker.host.session import Session
 from worker.protocol import TaskId, TaskStats
+from worker.turns import Turnstile
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -69,9 +70,10 @@ def session(task: Listening) -> LocalSession:
     def stub(**more: Any) -> Any:
         return SimpleNamespace(**more)
 
-    plan = stub(id=TaskId("c", 0), options=CONNECTOR.parse({"errors.retry.delay.max.ms": "1"}),
+    plan = stub(scrub=str, refresh_secrets=None, id=TaskId("c", 0), options=CONNECTOR.parse({"errors.retry.delay.max.ms": "1"}),
                 log=logging.LoggerAdapter(logging.getLogger(__name__), {}), producer=stub(max_request_size=10_000),
                 key_converter=None, value_converter=None, header_converter=None, make_task=lambda: task, stop_s=1.0,
+                turn=Turnstile().turn,
                 flush_interval_s=60.0)
     return LocalSession(cast("Plan", plan), TaskStats(TaskId("c", 0)), lambda: None)
 

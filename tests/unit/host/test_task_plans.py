@@ -7,9 +7,10 @@ import pytest
 
 from connectors.errors import ConfigInvalid, Fatal
 from worker.host.connector_runner import as_text, limited, unresolved
-from worker.host.plan import Metrics, converter_config, exactly_once, producer_settings
+from worker.host.plan import converter_config, exactly_once, producer_settings
 from worker.host.producer import classify
 from worker.host.routes import DEFAULT_BATCH_SIZE
+from worker.host.task_metrics import Metrics
 
 WORKER = {"bootstrap.servers": "a:1", "group.id": "g"}
 
@@ -68,7 +69,7 @@ def test_exactly_once_is_on_only_when_enabled(value: str | None, expected: bool)
 
 
 def test_metrics_must_be_declared() -> None:
-    metrics = Metrics({"lag": ("gauge", "x"), "seen": ("counter", "y")})
+    metrics = Metrics({"lag": ("gauge", "x"), "seen": ("counter", "y")}, most=10)
     metrics.set("lag", 3)
     metrics.set("lag", 4)
     metrics.add("seen")
@@ -91,9 +92,10 @@ def test_tasks_max_is_enforced_unless_switched_off(caplog: pytest.LogCaptureFixt
 
 def test_secrets_that_a_connector_copies_become_references_again() -> None:
     original = {"password": "${file:x:y}", "user": "me", "topic": "t"}
-    resolved = {**original, "password": "hidden"}
-    assert unresolved({"password": "hidden", "user": "me", "split": "1", "topic": "other"}, resolved, original) == {
-        "password": "${file:x:y}", "user": "me", "split": "1", "topic": "other"}
+    seen = {"password": {"hidden", "before the rotation"}}
+    for value in seen["password"]:
+        assert unresolved({"password": value, "user": "me", "split": "1", "topic": "other"}, seen, original) == {
+            "password": "${file:x:y}", "user": "me", "split": "1", "topic": "other"}
 
 
 def test_task_configurations_are_text() -> None:

@@ -1,24 +1,41 @@
 """The Prometheus exposition: format, names of each family, values, and that everything is declared."""
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from connectors.api import JobPartition, JobProgress
+from tests.integration.metrics.public_queries import EXPECTED_EMPTY
 from tests.unit.metrics.exposition import Exposed, parse
-from worker.metrics.exporter import ConnectorNumbers, ProcessNumbers, WorkerStats, number, process_numbers, render
+from worker.metrics.exporter import (
+    ConnectorNumbers,
+    Options,
+    ProcessNumbers,
+    WorkerStats,
+    collect,
+    number,
+    pieces,
+    process_numbers,
+    render,
+)
 from worker.metrics.reference import render as reference
 from worker.metrics.registry import CONNECT, METRICS, OWN, Family
-from worker.metrics.windows import TaskTable
-from worker.protocol import CustomMetric, Stats, TaskId, TaskStats
+from worker.metrics.windows import ClientWindow, TaskTable
+from worker.protocol import ClientStats, CustomMetric, ProcessStats, Stats, TaskId, TaskStats
 
-PROCESS = ProcessNumbers(1.5, 1 << 20, 1000.0, 12)
+GROUP = ClientStats("connect-w1", "consumer", 1, 2, 1, 100, 200, 10, 9, 40, 1, 0)
+PROCESS = ProcessNumbers(1.5, 1 << 20, 1000.0, 12, 1 << 30, ProcessStats(7, (5, 2, 1), (0.5, 0.25, 0.125)), 9,
+                         (GROUP, ClientStats("a", "admin", 1)), ClientWindow(GROUP, 40.0))
 WALL = 2_000.0
 
 
 def worker(**changes: object) -> WorkerStats:
-    stats = WorkerStats(client_id="connect-w1", version="0.1.0", started_at=1000.0, protocol="faust", leader_name="http://w1:8083/",
+    stats = WorkerStats(client_id="connect-w1", version="0.1.0", commit="abc", started_at=1000.0, protocol="faust", leader_name="http://w1:8083/",
                         last_rebalance_at=1990.0, rebalances=2, rebalance_s=3.0, rebalance_s_max=2.0, leader=True,
                         assigned_connectors=1, assigned_tasks=2, topics={"connect-configs": (True, 3)},
                         task_startup_attempts=4, task_startup_success=3, task_startup_failure=1)
@@ -42,7 +59,10 @@ def job(number_: int = 0, **changes: object) -> TaskStats:
 
 def table(*tasks: TaskStats) -> TaskTable:
     result = TaskTable()
-    result.observe(0, Stats(list(tasks), cpu_s=2.0, rss_bytes=5, loop_lag_s=0.25, connectors=1), now=50.0)
+    clients = [ClientStats("connector-producer-my-file-0", "producer", 2, 3, 1, 1000, 2000, 20, 19, 80, 0, 0),
+               ClientStats("connector-producer-my-file-1", "producer", 1, bytes_out=5)]
+    result.observe(0, Stats(list(tasks), cpu_s=2.0, rss_bytes=5, loop_lag_s=0.25, connectors=1, clients=clients,
+                            process=ProcessStats(3)), now=50.0)
     return result
 
 
@@ -50,11 +70,11 @@ def exposed(*families: Family, tasks: TaskTable | None = None, connectors: tuple
             stats: WorkerStats | None = None) -> dict[str, Exposed]:
     text = render(stats or worker(), connectors if connectors is not None else (ConnectorNumbers(
         "my-file", "RUNNING", "FileStreamSource", "4.1.2"),), tasks or table(task(0), task(1, state="FAILED")), PROCESS,
-        families=families or (Family.A,), now=50.0, wall=WALL)
+        options=Options(families or (Family.A,)), now=50.0, wall=WALL)
     return parse(text)
 
 
-def value(found: dict[str, Exposed], name: str, **labels: str) -> float:
+def value(found: dict[str, Exposed], name: str, /, **labels: str) -> float:
     return found[name].samples[name, tuple(labels.items())]
 
 
@@ -126,7 +146,7 @@ def test_our_own_metrics_are_there_in_every_family() -> None:
         found = exposed(*families)
         assert value(found, "millrace_worker_leader") == 1
         assert value(found, "millrace_topic_unreadable_records_total", topic="connect-configs") == 3
-        assert value(found, "millrace_host_loop_lag_seconds", host="0") == 0.25
+        assert value(found, "millrace_host_loop_lag_seconds", host="0", environment="main") == 0.25
         assert value(found, "millrace_task_lag_seconds", connector="my-file", task="0") == 0.25
         assert value(found, "process_resident_memory_bytes") == 1 << 20
         commits = found["millrace_task_commit_duration_seconds"].samples
@@ -141,18 +161,17 @@ def test_our_own_metrics_are_there_in_every_family() -> None:
 @pytest.mark.parametrize("families", [(Family.A,), (Family.B,), (Family.C,), tuple(Family)])
 def test_everything_exposed_is_declared_and_everything_declared_is_exposed(families: tuple[Family, ...]) -> None:
     found = exposed(*families, tasks=table(task(0), task(1, state="FAILED"), job(2)))
-    declared = {metric.exposed(family) for metric in METRICS for family in families} - {None}
-    assert set(found) == declared
+    assert set(found) == {name for metric in METRICS for family in families for name in metric.exposed(family)}
     for metric in METRICS:
         for family in families:
-            name = metric.exposed(family)
-            if name is not None and metric.kind != "text":
-                assert found[name].kind == metric.kind
+            for index, name in enumerate(metric.exposed(family)):
+                if metric.kind != "text":
+                    assert found[name].kind == (metric.kind if index == 0 else "gauge")
 
 
 def test_declarations_are_unique_and_explained() -> None:
     for family in Family:
-        names = [name for metric in METRICS if (name := metric.exposed(family)) is not None and metric.kind != "text"]
+        names = [name for metric in METRICS if metric.kind != "text" for name in metric.exposed(family)]
         assert len(set(names)) == len(names)
     assert all(metric.help.endswith(".") for metric in METRICS)
     assert all(metric.families for metric in CONNECT)
@@ -163,7 +182,13 @@ def test_the_reference_names_every_metric() -> None:
     page = reference()
     for metric in METRICS:
         for family in Family:
-            assert str(metric.exposed(family) or metric.name) in page
+            assert all(name in page for name in metric.exposed(family) or [metric.name])
+
+
+def test_the_page_names_what_stays_empty_in_public_dashboards() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text(encoding="utf-8")
+    names = {name.partition("[")[0].replace("_connect_worker_metrics_", "_worker_") for name in EXPECTED_EMPTY}
+    assert all(name.replace("kafka_connect_worker_connector_destroyed", "..._destroyed") in page for name in names), names
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), st.text(st.characters(exclude_categories=["Cs"])))
@@ -191,11 +216,106 @@ def parse_lines(text: str) -> dict[str, Exposed]:
 def test_custom_metrics_carry_their_kind_help_and_labels() -> None:
     custom = [CustomMetric("debezium_metrics_RowsScanned", "counter", 7, {"table": "a.b", "task": "ignored"})]
     text = render(worker(), [], table(task(0, custom=custom)), PROCESS, now=0, wall=WALL,
-                  custom_help={"debezium_metrics_RowsScanned": "Rows read so far."})
+                  options=Options(custom_help={"debezium_metrics_RowsScanned": "Rows read so far."}))
     found = parse(text)["debezium_metrics_RowsScanned"]
     assert (found.kind, found.text) == ("counter", "Rows read so far.")
     labels = (("connector", "my-file"), ("task", "0"), ("table", "a.b"))
     assert list(found.samples) == [("debezium_metrics_RowsScanned", labels)]
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])), st.text(st.characters(exclude_categories=["Cs"])))
+@example("1st", "2nd")
+@example("", "")
+def test_any_name_of_a_connector_is_made_one_that_scrapers_take(metric: str, label: str) -> None:
+    text = render(worker(), [], table(task(0, custom=[CustomMetric(metric, "gauge", 7, {label: "x"})])), PROCESS, now=0,
+                  wall=WALL)
+    assert 7 in [number_ for family in parse(text).values() for number_ in family.samples.values()]
+
+
+def test_kafka_clients_have_their_names_in_each_family() -> None:
+    found = exposed(Family.A)
+    client = {"clientid": "connector-producer-my-file-0"}
+    assert value(found, "kafka_producer_outgoing_byte_total", **client) == 2000
+    assert value(found, "kafka_producer_connection_count", **client) == 2
+    assert value(found, "kafka_consumer_incoming_byte_total", clientid="connect-w1") == 100
+    assert value(found, "kafka_admin_client_connection_count", clientid="a") == 1
+    found = exposed(Family.B, Family.C)
+    for name in ("kafka_producer_producer_metrics_outgoing_byte", "kafka_producer_producer_metrics_outgoing_byte_total",
+                 "kafka_producer_producer_node_metrics_outgoing_byte"):
+        assert value(found, name, client_id="connector-producer-my-file-0") == 2000
+    assert value(found, "kafka_connect_connect_metrics_connection_count", client_id="connect-w1") == 1
+    assert value(found, "kafka_connect_connect_metrics_failed_authentication", client_id="connect-w1") == 0
+    found = exposed(Family.D)
+    window = ClientWindow(GROUP, 10.0)
+    window.observe(ClientStats("connect-w1", "consumer", bytes_in=1100, bytes_out=200), 20.0)
+    text = render(worker(), [], table(), replace(PROCESS, group=window), options=Options((Family.D,)), now=50.0, wall=WALL)
+    assert value(parse(text), "kafka_connect_metrics_incoming_byte_rate", client="connect-w1") == 100
+    assert value(found, "kafka_connect_worker_metrics_task_count") == 2
+
+
+def test_clients_beyond_the_bound_share_a_series() -> None:
+    text = render(worker(), [], table(), PROCESS, options=Options((Family.A,), most_clients=1), now=50.0, wall=WALL)
+    found = parse(text)["kafka_producer_outgoing_byte_total"].samples
+    assert {labels: number_ for (_, labels), number_ in found.items()} == {
+        (("clientid", "connector-producer-my-file-0"),): 2000, (("clientid", "other"),): 5}
+
+
+def test_both_generations_of_the_exporter() -> None:
+    found = exposed(Family.B)
+    for name in ("kafka_connect_app_info", "kafka_connect_app"):
+        assert value(found, name, client_id="connect-w1", version="0.1.0") == 1
+        assert value(found, name, client_id="connect-w1", start_time_ms="1000000") == 1
+        assert value(found, name, client_id="connect-w1", commit_id="abc") == 1
+    for name in ("kafka_connect_connect_worker_rebalance_metrics_completed_rebalances",
+                 "kafka_connect_connect_worker_rebalance_metrics_completed_rebalances_total"):
+        assert value(found, name) == 2
+    found = exposed(Family.A)
+    assert value(found, "kafka_connect_version_info", clientid="connect-w1", version="0.1.0") == 1
+    assert value(found, "kafka_connect_start_time_seconds", clientid="connect-w1") == 1000
+
+
+def test_stand_ins_for_a_jvm_can_be_left_out() -> None:
+    found = exposed(Family.A)
+    assert value(found, "jvm_memory_used_bytes", process="control", area="heap") == 1 << 20
+    assert value(found, "jvm_memory_bytes_max", process="host-0", area="heap") == 1 << 30
+    assert value(found, "jvm_threads_current", process="host-0") == 3
+    assert value(found, "jvm_threads_peak", process="control") == 9
+    assert value(found, "jvm_gc_collection_seconds_sum", process="control", gc="python generation 1") == 0.25
+    text = render(worker(), [], table(), PROCESS, options=Options(jvm=False), now=50.0, wall=WALL)
+    assert "jvm_" not in text
+
+
+def test_debezium_metrics_bring_the_queue_and_can_be_left_out() -> None:
+    labels = {"plugin": "mysql", "name": "crm", "context": "streaming"}
+    custom = [CustomMetric("debezium_metrics_Connected", "gauge", 1, labels),
+              CustomMetric("debezium_metrics_SnapshotRunning", "gauge", 0, {**labels, "context": "snapshot"})]
+    tasks = table(task(0, custom=custom, active=10, active_limit=100, active_bytes=7, active_limit_bytes=50))
+    found = exposed(Family.D, tasks=tasks)
+    at = {"connector": "my-file", "task": "0", **labels}
+    assert value(found, "debezium_metrics_Connected", **at) == 1
+    assert value(found, "debezium_metrics_QueueTotalCapacity", **at) == 100
+    assert value(found, "debezium_metrics_QueueRemainingCapacity", **{**at, "context": "snapshot"}) == 90
+    assert value(found, "debezium_metrics_CurrentQueueSizeInBytes", **at) == 7
+    assert not [name for name in exposed(Family.A, tasks=tasks) if name.startswith("debezium_")]
+
+
+async def test_a_large_exposition_lets_other_work_in() -> None:
+    table_ = table(*(task(number_) for number_ in range(3000)))
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    running = asyncio.create_task(other())
+    body, longest = await collect(pieces(worker(), [], table_, PROCESS, now=50.0, wall=WALL))
+    running.cancel()
+    assert turns > 3
+    assert longest > 0
+    assert body.decode() == render(worker(), [], table_, PROCESS, now=50.0, wall=WALL)
+    assert body.count(b"\nkafka_connect_source_task_source_record_poll_total{") == 3000
 
 
 def test_nothing_runs_nothing_fails() -> None:

@@ -178,13 +178,15 @@ def test_setting_root_sets_all() -> None:
     assert found.get("b.c") == LoggerState("TRACE", 1000)
 
 
-def test_the_time_of_a_change_is_kept_only_if_something_changed() -> None:
-    found = registry("a")
-    found.set("a", "INFO")
+def test_only_what_changed_is_named_and_gets_a_time() -> None:
+    found = registry("a", "a.b")
+    assert found.set("a", "INFO") == []
     assert found.get("a") == LoggerState("INFO")
-    found.set("a", "WARN")
-    found.set("a", "WARN")
-    assert found.get("a") == LoggerState("WARN", 2000)
+    assert found.set("a.b", "WARN") == ["a.b"]
+    assert found.set("a", "WARN") == ["a"]
+    assert found.set("a", "WARN") == []
+    assert found.get("a") == LoggerState("WARN", 3000)
+    assert found.get("a.b") == LoggerState("WARN", 2000)
 
 
 def test_an_unknown_logger_is_made_by_setting_it_but_not_by_asking() -> None:

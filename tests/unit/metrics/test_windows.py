@@ -49,6 +49,24 @@ def test_a_task_that_started_anew_begins_with_an_empty_window() -> None:
     assert rates.batch_max == 10
 
 
+def test_a_task_that_started_again_by_itself_goes_on_counting_and_has_no_burst() -> None:
+    window = TaskWindow(stats(started_at=1.0), 0.0)
+    window.observe(stats(polled=10**6, polls=1000, written=10**6, commits=9, started_at=1.0, batch_size_max=500), 1000.0)
+    window.observe(stats(polled=10**6, polls=1000, written=10**6, commits=9, started_at=2.0), 1001.0)
+    assert (window.rates(1001.0).poll_rate, window.rates(1001.0).write_rate, window.rates(1001.0).batch_max) == (0, 0, 0)
+    window.observe(stats(polled=1_000_030, polls=1003, written=1_000_030, commits=10, started_at=2.0), 1011.0)
+    rates = window.rates(1011.0)
+    assert rates.poll_rate == pytest.approx(2.73, abs=0.01)
+    assert (rates.batch_avg, rates.commit_success) == (10, 1)
+
+
+def test_a_new_run_that_has_polled_more_by_its_first_report_than_the_one_before_has_no_negative_rates() -> None:
+    window = TaskWindow(stats(polled=1, polls=1, commits=5, written=1, started_at=1.0), 0.0)
+    window.observe(stats(polled=7, polls=2, commits=0, commit_failures=1, written=7, started_at=2.0), 1.0)
+    rates = window.rates(1.0)
+    assert (rates.poll_rate, rates.write_rate, rates.commit_failure) == (7, 7, 1)
+
+
 def test_maxima_leave_the_window() -> None:
     largest = Maximum(0.0)
     largest.add(9.0, 1.0)

@@ -106,6 +106,18 @@ def test_a_connector_that_was_inconsistent_can_be_made_anew() -> None:
     assert state.snapshot().task_configs("a") == [{"x": "0"}]
 
 
+def test_a_connector_that_is_made_anew_is_another_one_and_one_that_is_changed_is_not() -> None:
+    state, _ = fold(config(), config("b"))
+    born = dict(state.snapshot().born)
+    assert len(set(born.values())) == 2
+    state.apply(2, *config("a", "2"))
+    assert state.snapshot().born == born
+    state.apply(3, *connector_record("a", None))
+    assert state.snapshot().born == {"b": born["b"]}, "nothing is kept of those that are gone"
+    state.apply(4, *config())
+    assert state.snapshot().born["a"] not in born.values()
+
+
 def test_target_states_report_real_changes_only() -> None:
     state, changes = fold(target_state_record("a", "PAUSED"), config(), target_state_record("a", "PAUSED"),
                           target_state_record("a", "STOPPED"), target_state_record("a", None))

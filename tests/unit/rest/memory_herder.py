@@ -29,6 +29,7 @@ class MemoryHerder:
         self.leader_url: str | None = ""
         self.health_answer: tuple[bool, str] = (True, "")
         self.key: SessionKey | None = SessionKey(b"k" * 32)
+        self.keys_asked = 0
         self.hang: asyncio.Event | None = None
         self.error: Exception | None = None
         self.calls: list[tuple[Any, ...]] = []
@@ -40,6 +41,7 @@ class MemoryHerder:
         return self.is_ready
 
     def session_key(self) -> SessionKey | None:
+        self.keys_asked += 1
         return self.key
 
     def signature_algorithms(self) -> Sequence[str]:
@@ -238,6 +240,12 @@ class MemoryHerder:
         self.known(name)
         return [{"table": "a.b", "version": 2}]
 
+    async def plugin_environments(self) -> dict[str, Any]:
+        return {"worker_id": "w", "environments": [], "hosts": [], "failures": {}}
+
+    async def refresh_plugins(self) -> dict[str, Any]:
+        return await self.plugin_environments()
+
     async def drain(self) -> dict[str, Any]:
         return {"draining": True, "connectors": [], "tasks": []}
 
@@ -246,5 +254,5 @@ class MemoryHerder:
             await self.hang.wait()
         return self.health_answer
 
-    async def metrics(self) -> str:
-        return "# HELP x y\nx 1\n"
+    async def metrics(self) -> bytes:
+        return b"# HELP x y\nx 1\n"

@@ -10,7 +10,7 @@ from yarl import URL
 from worker.rest.facade import REBALANCE_TEXT, RestError
 from worker.rest.forwarding import WorkerClient, next_hop, target
 from worker.rest.signing import SessionKey
-from worker.rest.tls import client_context
+from worker.tls import client_context
 
 if TYPE_CHECKING:
     from .conftest import Start
@@ -107,7 +107,7 @@ async def test_internal_requests(start: Start) -> None:
         assert herder.fenced == ["a"]
         with pytest.raises(RestError) as caught:
             await client.send_signed("PUT", leader.url, "/connectors/a/fence", b"{}", SessionKey(b"other"))
-        assert caught.value.status == 403
+        assert caught.value.status == 503  # the leader may have a newer key for a moment: to be sent again
         herder.key = None
         with pytest.raises(RestError) as caught:
             await client.send_signed("PUT", leader.url, "/connectors/a/fence", b"{}", SessionKey(b"other"))

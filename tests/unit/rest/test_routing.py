@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.rest.app import _ROUTES
 from worker.rest.facade import RestError
+from worker.rest.operations import Operation, Tag
+from worker.rest.routes import ROUTES
 from worker.rest.routing import Route, Router, check_media, route_for, split
 
-ROUTER = Router(_ROUTES["all"])
+ROUTER = Router(ROUTES["all"])
 
 
 @pytest.mark.parametrize(("path", "parameters"), [
@@ -64,7 +65,8 @@ def test_methods() -> None:
 
 
 def _route(*, takes_body: bool = False, negotiate: bool = True) -> Route:
-    return Route("PUT", "/x", None, takes_body=takes_body, negotiate=negotiate)  # type: ignore[arg-type]
+    operation = Operation("x", "X.", Tag.WORKER, {}, body=dict if takes_body else None)
+    return Route("PUT", "/x", None, negotiate=negotiate, operation=operation)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("accept", "content_type", "has_body", "takes_body", "status"), [
@@ -101,6 +103,6 @@ def test_split() -> None:
 
 
 def test_the_parts_of_the_api_make_up_the_whole() -> None:
-    assert set(_ROUTES["all"]) == set(_ROUTES["main"]) | set(_ROUTES["admin"])
-    assert not set(_ROUTES["main"]) & set(_ROUTES["admin"])
-    assert len({(route.method, route.path) for route in _ROUTES["all"]}) == len(_ROUTES["all"])
+    assert set(ROUTES["all"]) == set(ROUTES["main"]) | set(ROUTES["admin"])
+    assert not set(ROUTES["main"]) & set(ROUTES["admin"])
+    assert len({(route.method, route.path) for route in ROUTES["all"]}) == len(ROUTES["all"])

@@ -12,7 +12,7 @@ import pytest
 from connectors.errors import ConfigInvalid
 from worker.rest.server import RestServer
 from worker.rest.settings import RestSettings
-from worker.rest.tls import client_context, server_context
+from worker.tls import client_context, server_context
 
 from .conftest import Rest
 from .memory_herder import MemoryHerder
@@ -83,13 +83,15 @@ def test_keys_and_certificates_may_stand_in_the_property_file() -> None:
 
 @pytest.mark.parametrize(("properties", "text"), [
     ({}, "needs a certificate"),
-    ({"ssl.keystore.location": "/nowhere.pem"}, "ssl.keystore.location: can't load"),
-    ({"ssl.keystore.location": "/x.jks", "ssl.keystore.type": "JKS"}, "convert the store to PEM"),
-    ({"ssl.keystore.key": "x", "ssl.keystore.certificate.chain": "y"}, "ssl.keystore.key: can't load"),
-    ({"ssl.keystore.key": ENCRYPTED, "ssl.keystore.certificate.chain": CERTIFICATE}, "ssl.keystore.key: can't load"),
+    ({"ssl.keystore.location": "/nowhere.pem"}, "ssl.keystore.location: the file /nowhere.pem can't be read"),
+    ({"ssl.keystore.location": "/x.jks", "ssl.keystore.type": "JKS"}, "ssl.keystore.location: the file /x.jks can't be read"),
+    ({"ssl.keystore.key": "x", "ssl.keystore.certificate.chain": "y"},
+     "ssl.keystore.key: the private key and its certificates can't be used"),
+    ({"ssl.keystore.key": ENCRYPTED, "ssl.keystore.certificate.chain": CERTIFICATE},
+     "ssl.keystore.key: the private key and its certificates can't be used"),
     ({"ssl.keystore.key": KEY, "ssl.keystore.certificate.chain": CERTIFICATE, "ssl.enabled.protocols": "SSLv3"}, "names SSLv3"),
     ({"ssl.keystore.key": KEY, "ssl.keystore.certificate.chain": CERTIFICATE, "ssl.client.auth": "required",
-      "ssl.truststore.location": "/nowhere.pem"}, "ssl.truststore: can't load"),
+      "ssl.truststore.location": "/nowhere.pem"}, "ssl.truststore.location: the file /nowhere.pem can't be read"),
 ])
 def test_certificates_that_can_not_be_used(properties: dict[str, str], text: str) -> None:
     with pytest.raises(ConfigInvalid, match=text) as caught:

@@ -4,6 +4,7 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -105,6 +106,22 @@ def test_what_is_a_reference() -> None:
     assert not only_references("")
 
 
+@given(st.text(alphabet="${}:a\n", max_size=14))
+def test_references_are_those_of_kafka(value: str) -> None:
+    kafka = re.compile(r"\$\{([^}]*?):(([^}]*?):)?([^}]*?)\}")
+    assert references(value) == [(found[1], found[3] or "", found[4]) for found in kafka.finditer(value)]
+    left = kafka.sub("", value)
+    assert only_references(value) == (left != value and not left.strip())
+
+
+@pytest.mark.parametrize("value", ["${" + ":" * 100_000, "${a:" * 100_000, "${a" * 100_000 + "}", "${:" + "}${" * 100_000])
+def test_looking_for_references_takes_a_moment_whatever_the_value(value: str) -> None:
+    started = time.process_time()
+    references(value)
+    only_references(value)
+    assert time.process_time() - started < 1
+
+
 def test_file_provider(tmp_path: Path) -> None:
     secrets = tmp_path / "db.properties"
     secrets.write_text("password = gehe\\u0069m\nuser: ünal\n", encoding="utf-8")
@@ -146,8 +163,8 @@ def test_directory_provider(tmp_path: Path) -> None:
 
 def test_environment_provider() -> None:
     provider = EnvVarConfigProvider({"allowlist.pattern": "APP_.*|HOME"},
-                                    {"APP_KEY": "k", "HOME": "/h", "OTHER": "o", "XAPP_": "x"})
-    assert provider.get("", {"APP_KEY", "HOME", "OTHER", "XAPP_"}) == ConfigData({"APP_KEY": "k", "HOME": "/h"})
+                                    {"APP_KEY": "k", "HOME": "/h", "OTHER": "o", "XAPP_": "x", "HOMES": "y"})
+    assert provider.get("", {"APP_KEY", "HOME", "OTHER", "XAPP_", "HOMES"}) == ConfigData({"APP_KEY": "k", "HOME": "/h"})
     with pytest.raises(ConfigInvalid, match="Path is not supported for EnvVarConfigProvider, invalid value '/p'"):
         provider.get("/p", {"HOME"})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 import pytest
 
 from connectors.errors import ConfigInvalid
-from worker.transforms.versions import version_key, version_matches
+from worker.transforms.versions import in_range, not_found, range_problem, version_key, version_matches
 
 
 @pytest.mark.parametrize(("wanted", "version", "matches"), [
@@ -17,10 +17,25 @@ def test_ranges(wanted: str | None, version: str, matches: bool) -> None:
     assert version_matches(wanted, version) is matches
 
 
-@pytest.mark.parametrize("wanted", ["[1", "(1)", "[1,2", "[]", "1,2]", "[1,2]x"])
-def test_nonsense_is_refused(wanted: str) -> None:
-    with pytest.raises(ConfigInvalid, match="no version range"):
+@pytest.mark.parametrize(("wanted", "complaint"), [
+    ("[1", "Unbounded range: [1"), ("(1)", "Single version must be surrounded by []: (1)"), ("[1,2", "Unbounded range: [1,2"),
+    ("1,2]", "Only fully-qualified sets allowed in multiple set scenario: [1,2]]"),
+    ("[2,1]", "Range defies version ordering: [2,1]"),
+    ("[1,2]x", "Only fully-qualified sets allowed in multiple set scenario: [1,2]x"),
+    ("[1,3],[2,4]", "Ranges overlap: [1,3],[2,4]")])
+def test_nonsense_is_refused_in_mavens_words(wanted: str, complaint: str) -> None:
+    with pytest.raises(ConfigInvalid) as caught:
         version_matches(wanted, "1")
+    assert str(caught.value) == range_problem(wanted) == not_found("a.B", wanted, ["1"]) == complaint
+    assert not in_range(wanted, "1")
+
+
+@pytest.mark.parametrize(("wanted", "shown"), [
+    ("2", "[2,2]"), ("", "[,]"), (" [ 2 , 3 ] ", "[2,3]"), ("(,1),[2,)", "(,1),[2,)"), ("bogus[", "[bogus[,bogus[]")])
+def test_a_range_that_nothing_meets(wanted: str, shown: str) -> None:
+    assert range_problem(wanted) is None
+    assert not_found("a.B", wanted, ["1", "1.5"]) == (
+        f"Plugin a.B not found that matches the version range {shown}, available versions: [1, 1.5]")
 
 
 def test_order_is_mavens() -> None:

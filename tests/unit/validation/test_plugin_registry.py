@@ -1,4 +1,4 @@
-"""Finding plugins: entry points, plugin.path, names, packages that don't load."""
+"""The plugins of one process: entry points, names, versions, packages that don't load."""
 from __future__ import annotations
 
 import sys
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from connectors.errors import ConfigInvalid
-from worker.plugins import PluginRegistry
+from worker.plugins.model import PluginInfo
+from worker.plugins.registry import PluginRegistry
 
 from .sample_plugins import OtherSampleSourceConnector, SampleSourceConnector
 
@@ -102,16 +103,44 @@ def test_a_short_name_of_two_connectors_means_neither() -> None:
     assert registry.connector("org.other.SampleSourceConnector") is OtherSampleSourceConnector
 
 
-@pytest.mark.parametrize("nested", [False, True])
-def test_folders_with_packages(tmp_path: Path, nested: bool) -> None:
-    name = f"millrace_test_packaged_{int(nested)}"
-    package(tmp_path / "one" if nested else tmp_path, name, CONNECTOR.format(n=int(nested)),
-            f"[millrace.connectors]\npackaged{int(nested)} = {name}:PackagedConnector\n")
-    registry = PluginRegistry(str(tmp_path))
-    assert registry.connector(f"com.example.Packaged{int(nested)}Connector").version == "7.0"
-    assert registry.connector(f"packaged{int(nested)}").__module__ == name
-    assert f"packaged{int(nested)}" not in registry.builtin_connectors()
+@pytest.mark.parametrize("isolated", [False, True])
+def test_packages_that_can_be_imported(tmp_path: Path, isolated: bool) -> None:
+    name = f"millrace_test_packaged_{int(isolated)}"
+    package(tmp_path, name, CONNECTOR.format(n=int(isolated)),
+            f"[millrace.connectors]\npackaged{int(isolated)} = {name}:PackagedConnector\n")
+    sys.path.insert(0, str(tmp_path))
+    registry = PluginRegistry("", [str(tmp_path)] if isolated else [])
+    assert registry.connector(f"com.example.Packaged{int(isolated)}Connector").version == "7.0"
+    assert registry.connector(f"packaged{int(isolated)}").__module__ == name
+    assert f"packaged{int(isolated)}" not in registry.builtin_connectors()
     assert {"class": f"{name}.PackagedConnector", "type": "source", "version": "7.0"} in registry.describe()
+
+
+def test_of_two_versions_the_one_that_is_wanted(tmp_path: Path) -> None:
+    name = "millrace_test_newer"
+    package(tmp_path, name, CONNECTOR.replace("com.example.Packaged{n}Connector", FILE).replace("7.0", "999.0"),
+            f"[millrace.connectors]\nnewer = {name}:PackagedConnector\n")
+    sys.path.insert(0, str(tmp_path))
+    registry = PluginRegistry("", [str(tmp_path)])
+    own = PluginRegistry().connector_plugin(FILE).version
+    assert registry.connector(FILE).__module__ == name
+    assert registry.connector(FILE, own).__module__ == "connectors.file.connector"
+    assert registry.connector(FILE, "[1000,)").__module__ == name
+    assert registry.connector("connectors.file.connector.FileStreamSourceConnector").__module__ == "connectors.file.connector"
+    assert registry.versions("source", FILE) == [own, "999.0"]
+    assert registry.check_version(registry.connector_plugin(FILE), "[1000,)") == (
+        f"Plugin {FILE} not found that matches the version range [1000,), available versions: [{own}, 999.0]")
+    assert PluginRegistry("", [str(tmp_path)], [f"{name}:PackagedConnector"]).versions("source", FILE) == [own]
+
+
+def test_lists_with_the_plugins_of_other_processes() -> None:
+    other = PluginInfo("source", (FILE,), ("FileStreamSource",), (FILE,), "999.0", "other@1")
+    stage = PluginInfo("transformation", ("com.example.Stamp",), ("stamp",), ("com.example.Stamp",), "1", "other@1")
+    registry = PluginRegistry().seeing([other, stage])
+    assert registry.versions("source", "FileStreamSource")[-1] == "999.0"
+    assert "com.example.Stamp" in registry.class_names("transformation")
+    assert {"class": FILE, "type": "source", "version": "999.0"} in registry.describe()
+    assert PluginRegistry().versions("source", FILE) != registry.versions("source", FILE)
 
 
 @pytest.mark.parametrize(("label", "code", "target", "text"), [
@@ -129,7 +158,8 @@ def test_a_package_that_does_not_load_harms_no_other(tmp_path: Path, label: str,
     name = f"millrace_test_broken_{label}"
     package(tmp_path, name, code, f"[millrace.connectors]\nbroken = {name}:{target}\n")
     package(tmp_path, f"{name}_ok", CONNECTOR.format(n=label), f"[millrace.connectors]\nok = {name}_ok:PackagedConnector\n")
-    registry = PluginRegistry(str(tmp_path))
+    sys.path.insert(0, str(tmp_path))
+    registry = PluginRegistry("", [str(tmp_path)])
     assert text in registry.failures[f"{name}:{target}"]
     assert any(f"{name}:{target}" in record.getMessage() for record in caplog.records)
     assert registry.connector(f"com.example.Packaged{label}Connector").version == "7.0"
@@ -140,17 +170,17 @@ def test_a_name_that_is_taken_stays(tmp_path: Path) -> None:
     name = "millrace_test_taken"
     package(tmp_path, name, CONNECTOR.replace("com.example.Packaged{n}Connector", FILE),
             f"[millrace.connectors]\ntaken = {name}:PackagedConnector\n")
-    registry = PluginRegistry(str(tmp_path))
+    sys.path.insert(0, str(tmp_path))
+    registry = PluginRegistry()
     assert registry.connector(FILE).__module__ == "connectors.file.connector"
     assert f"the name {FILE} is" in registry.failures[f"{name}:PackagedConnector"]
 
 
 def test_what_plugin_path_names_must_be_there(tmp_path: Path) -> None:
     registry = PluginRegistry(f"{tmp_path}/nowhere,nosuchname,{tmp_path},file,no.such.module:Class")
-    assert "does not exist" in registry.failures[f"{tmp_path}/nowhere"]
     assert "neither a folder nor an entry point" in registry.failures["nosuchname"]
     assert "ModuleNotFoundError" in registry.failures["no.such.module:Class"]
-    assert "file" not in registry.failures
+    assert registry.failures.keys() == {"nosuchname", "no.such.module:Class"}
     assert registry.connector("FileStreamSource")
 
 
@@ -176,7 +206,7 @@ def test_converters_and_providers() -> None:
 
 
 @pytest.mark.parametrize(("wanted", "shown"), [
-    (None, None), ("1.2.3", None), ("[1,2)", None), ("latest", None), ("1.2", "[1.2,1.2]"), ("(2,", "(2,"), ("[2,3)", "[2,3)"),
+    (None, None), ("1.2.3", None), ("[1,2)", None), ("latest", None), ("1.2", "[1.2,1.2]"), ("[2,3)", "[2,3)"),
     ("bogus", "[bogus,bogus]")])
 def test_versions(wanted: str | None, shown: str | None) -> None:
     registry = PluginRegistry(f"{HERE}:SampleSourceConnector")

@@ -82,6 +82,31 @@ async def test_references_are_shown_and_what_they_stand_for_is_not(registry: Plu
     assert values["url"]["value"] == "${file:/s:url}"
     assert values["url"]["errors"] == ["Invalid value ${file:/s:url} for configuration url: no host"]
     assert "hunter2" not in str(infos)
+    with pytest.raises(ConfigInvalid, match="matches \\$\\{file:/s:b\\}, available") as refused:
+        await ask(registry, resolved={**actual, "connector.class": "hunter2"}, connector__class="${file:/s:b}")
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize("option", ["transforms", "predicates", "topic.creation.groups"])
+async def test_names_of_options_do_not_show_it_either(registry: PluginRegistry, option: str) -> None:
+    """Whoever may validate could read any value as the name of a transform."""
+    given: dict[str, Any] = {option.replace(".", "__"): "${file:/s:x},plain"}
+    infos, values = await ask(registry, resolved={**CONFIG, option: " hunter2 ,plain"}, **given)
+    assert values[option]["value"] == "${file:/s:x},plain"
+    assert "hunter2" not in str(infos)
+    prefix = option.removesuffix(".groups")
+    assert any(name.startswith(f"{prefix}.${{file:/s:x}},plain.") for name in values)
+    assert any(name.startswith(f"{prefix}.plain.") for name in values)
+
+
+async def test_a_secret_that_is_still_a_reference_is_refused(registry: PluginRegistry) -> None:
+    """Its text would be the password, or the salt, and whoever knows the path knows that."""
+    reference = "${file:/s:password}"
+    _, values = await ask(registry, resolved={**CONFIG, "password": reference}, password=reference)
+    (error,) = values["password"]["errors"]
+    assert error.startswith(f"{reference} in the option password has no value: check the provider's name")
+    _, values = await ask(registry, resolved={**CONFIG, "password": "hunter2"}, password=reference)
+    assert values["password"]["errors"] == []
 
 
 @pytest.mark.parametrize(("policy", "name", "allowed"), [
@@ -94,6 +119,59 @@ async def test_override_policies(registry: PluginRegistry, policy: str, name: st
     given: dict[str, Any] = {option.replace(".", "__"): value}
     _, values = await ask(registry, {"connector.client.config.override.policy": policy}, **given)
     assert bool(values[option]["errors"]) is not allowed
+
+
+async def test_the_policy_allowlist_names_what_it_refuses(registry: PluginRegistry) -> None:
+    worker = {"connector.client.config.override.policy": "Allowlist", "exactly.once.source.support": "enabled",
+              "connector.client.config.override.allowlist": "linger.ms, client.id"}
+    given: dict[str, Any] = {"producer.override.linger.ms": " 5 ", "admin.override.client.id": "a",
+                             "producer.override.acks": "maybe", "consumer.override.nosuch": "1"}
+    body, values = await ask(registry, worker, **given)
+    assert body["error_count"] == 2
+    assert values["producer.override.linger.ms"]["value"] == "5"
+    for name in ("linger.ms", "client.id"):
+        assert all(each["errors"] == [] for option, each in values.items() if option.endswith(f".override.{name}"))
+    for option in ("producer.override.acks", "consumer.override.nosuch"):
+        name = option.partition(".override.")[2]
+        assert values[option]["errors"] == [
+            f"The 'Allowlist' policy does not allow '{name}' to be overridden in the connector configuration."]
+
+
+async def test_a_version_that_is_no_range_is_refused_without_what_a_reference_stands_for(registry: PluginRegistry) -> None:
+    given: dict[str, Any] = {"connector.plugin.version": "${file:/s:version}"}
+    with pytest.raises(ConfigInvalid) as caught:
+        await ask(registry, resolved={**CONFIG, "connector.plugin.version": "[1,2],(hunter2)"}, **given)
+    assert str(caught.value) == "Single version must be surrounded by []: ${file:/s:version}"
+
+
+_JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="b";'
+
+
+@pytest.mark.parametrize(("more", "wrong"), [
+    ({"sasl.jaas.config": _JAAS}, None),
+    ({}, ("producer.override.sasl.mechanism", "sasl.mechanism PLAIN needs sasl.jaas.config with a username and a password")),
+    ({"sasl.jaas.config": "nonsense"}, ("producer.override.sasl.jaas.config", "Invalid value [hidden] for configuration")),
+    ({"sasl.jaas.config": _JAAS, "acks": "1", "enable.idempotence": "true"}, (
+        "producer.override.acks", "Must set acks to all in order to use the idempotent producer"))])
+async def test_client_properties_are_checked_together(registry: PluginRegistry, more: dict[str, str],
+                                                      wrong: tuple[str, str] | None) -> None:
+    """A login needs several of them; none is wrong because the others are somewhere else."""
+    properties = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", **more}
+    given: dict[str, Any] = {f"producer.override.{name}": value for name, value in properties.items()}
+    body, values = await ask(registry, **given)
+    errors = {option: each["errors"] for option, each in values.items() if each["errors"]}
+    assert body["error_count"] == len(errors)
+    if wrong is None:
+        assert errors == {}
+    else:
+        assert list(errors) == [wrong[0]]
+        assert errors[wrong[0]][0].startswith(wrong[1])
+
+
+async def test_what_the_worker_itself_has_wrong_is_no_error_of_a_connector(registry: PluginRegistry) -> None:
+    worker = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+    _, values = await ask(registry, worker, producer__override__linger__ms="5")
+    assert values["producer.override.linger.ms"]["errors"] == []
 
 
 @pytest.mark.parametrize(("worker", "url", "errors"), [
@@ -131,6 +209,60 @@ async def test_transforms(registry: PluginRegistry) -> None:
     assert values["transforms.a.type"]["value"] == "org.apache.kafka.connect.transforms.RegexRouter"
     assert values["transforms.b.type"]["value"] is None
     assert infos["groups"][-3:] == ["Transforms: a", "Transforms: b", "Sample"]
+
+
+async def _ask_with(registry: PluginRegistry, converter: str, options: dict[str, str],
+                    ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    own: dict[str, Any] = {f"value.converter.{name}": value for name, value in options.items()}
+    return await ask(registry, value__converter=f"{converter}Converter", **own)
+
+
+_REGISTRY = {"schema.registry.url": "http://registry:8081"}
+_AVRO_DATA = {"data.serializer.type": "avro", "avro.schema.registry.url": "http://registry:8081"}
+
+
+@pytest.mark.parametrize(("converter", "options", "where", "text"), [
+    ("Avro", {}, "schema.registry.url", "Missing required configuration"),
+    ("Avro", {"schema.registry.url": ""}, "schema.registry.url", "Missing required configuration"),
+    *(("Avro", {"schema.registry.url": url}, "schema.registry.url", "Invalid value for configuration schema.registry.url")
+      for url in ("registry:8081", "ftp://registry", "http://[::1", "http://registry:99999", "http://registry,other")),
+    ("Avro", {**_REGISTRY, "basic.auth.user.inf0": "u:p"}, "basic.auth.user.inf0",
+     ("value.converter: Unknown configuration basic.auth.user.inf0: this converter has no such option. Did you mean "
+      "basic.auth.user.info?")),
+    ("JsonSchema", {**_REGISTRY, "rule.executors": "x"}, "rule.executors", "value.converter: Unknown configuration"),
+    ("Protobuf", {**_REGISTRY, "json.fail.invalid.schema": "x"}, "json.fail.invalid.schema", "value.converter: Unknown"),
+    ("Avro", {**_REGISTRY, "value.subject.name.strategy": "Nope"}, "value.subject.name.strategy", "Invalid value Nope"),
+    ("Avro", {**_REGISTRY, "basic.auth.credentials.source": "USER_INFO"}, "basic.auth.user.info",
+     "value.converter: Invalid value [hidden] for"),
+    ("Avro", {**_REGISTRY, "basic.auth.credentials.source": "SASL_INHERIT"}, "sasl.jaas.config", "value.converter: basic.auth"),
+    ("Avro", {**_REGISTRY, "bearer.auth.credentials.source": "OAUTHBEARER"}, "bearer.auth.issuer.endpoint.url",
+     "value.converter: bearer.auth.credentials.source=OAUTHBEARER needs"),
+    ("Avro", {**_REGISTRY, "bearer.auth.issuer.endpoint.url": "login"}, "bearer.auth.issuer.endpoint.url", "Invalid value for"),
+    ("Avro", {**_REGISTRY, "proxy.host": "proxy"}, "proxy.port", "value.converter: proxy.host needs proxy.port"),
+    ("Avro", {**_REGISTRY, "schema.registry.ssl.truststore.location": "/nope"}, "schema.registry.ssl.truststore.location",
+     "value.converter: schema.registry.ssl.truststore.location: it can't be used"),
+    ("CloudEvents", {"serializer.type": "avro"}, "data.serializer.type", "value.converter: Cannot use"),
+    ("CloudEvents", {"data.serializer.type": "avro"}, "avro.schema.registry.url", "value.converter: Need URL(s)"),
+    ("CloudEvents", {**_AVRO_DATA, "avro.foo": "1"}, "avro.foo", "value.converter: Unknown configuration foo"),
+    ("CloudEvents", {**_AVRO_DATA, "metadata.source": "header"}, "metadata.source", "value.converter: metadata.source"),
+    ("CloudEvents", {"json.schemas.enable": "maybe"}, "json.schemas.enable", "value.converter: Invalid value maybe"),
+])
+async def test_options_of_converters_with_a_registry(registry: PluginRegistry, converter: str, options: dict[str, str],
+                                                     where: str, text: str) -> None:
+    infos, values = await _ask_with(registry, converter, options)
+    wrong = {name: value["errors"] for name, value in values.items() if value["errors"]}
+    assert list(wrong) == [f"value.converter.{where}"]
+    (error,) = wrong[f"value.converter.{where}"]
+    assert error.startswith(text)
+    assert "u:p" not in str(infos)
+
+
+@pytest.mark.parametrize("options", [
+    _REGISTRY, {"schema.registry.url": "http://u:p@a:8081,https://b/x", "request.header.X-A": "b", "latest.cache.size": "5"},
+    {**_REGISTRY, "schema.registry.basic.auth.user.info": "u:p", "basic.auth.credentials.source": "USER_INFO"}])
+async def test_no_registry_is_asked_when_a_configuration_is_checked(registry: PluginRegistry, options: dict[str, str]) -> None:
+    infos, _ = await _ask_with(registry, "Avro", options)
+    assert infos["error_count"] == 0
 
 
 async def test_unknown_and_missing_classes(registry: PluginRegistry) -> None:

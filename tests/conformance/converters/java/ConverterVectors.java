@@ -8,6 +8,7 @@ import java.math.BigDecimal;
 import java.math.BigInteger;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Base64;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
@@ -24,7 +25,10 @@ import org.apache.kafka.connect.data.SchemaBuilder;
 import org.apache.kafka.connect.data.Struct;
 import org.apache.kafka.connect.data.Time;
 import org.apache.kafka.connect.data.Timestamp;
+import org.apache.kafka.connect.errors.DataException;
 import org.apache.kafka.connect.json.JsonConverter;
+import org.apache.kafka.connect.storage.Converter;
+import org.apache.kafka.connect.storage.HeaderConverter;
 import org.apache.kafka.connect.storage.SimpleHeaderConverter;
 import org.apache.kafka.connect.storage.StringConverter;
 
@@ -103,11 +107,38 @@ public class ConverterVectors {
             case "avro":
                 AvroPart.answer(answer, schema(request.get("schema")), request, config(request));
                 break;
+            case "primitive":
+            case "primitive_read":
+                primitive(request, answer);
+                break;
             case "java":
                 answer.put("text", System.getProperty("java.version"));
                 break;
             default:
                 throw new IllegalArgumentException(request.get("op").asText());
+        }
+    }
+
+    /** As key, value and header converter: all three must give the same. */
+    private static void primitive(JsonNode request, ObjectNode answer) throws Exception {
+        Class<?> type = Class.forName("org.apache.kafka.connect.converters." + request.get("name").asText() + "Converter");
+        Object converter = type.getDeclaredConstructor().newInstance();
+        ((Converter) converter).configure(Map.of(), false);
+        try {
+            if (request.get("op").asText().equals("primitive")) {
+                Schema schema = schema(request.get("schema"));
+                Object value = value(schema, request.get("value"));
+                byte[] data = ((Converter) converter).fromConnectData("topic", schema, value);
+                if (!Arrays.equals(data, ((HeaderConverter) converter).fromConnectHeader("topic", "h", schema, value))) {
+                    throw new IllegalStateException("headers differ");
+                }
+                put(answer, data);
+            } else {
+                describe(answer, ((Converter) converter).toConnectData("topic", bytes(request.get("data"))));
+            }
+        } catch (DataException error) {
+            answer.put("error", error.getClass().getSimpleName());
+            answer.put("message", error.getMessage());
         }
     }
 

@@ -7,11 +7,12 @@ import logging
 import os
 import signal
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stub forgets one
 
 from connectors.errors import Fatal, Retriable
@@ -208,6 +209,26 @@ def records(topic: str, start: int, end: int) -> pa.RecordBatch:
     )
 
 
+def exactly_once(bootstrap: str, job: str, group: str, topics: tuple[str, str, str], topic_id: str = "one") -> Settings:
+    """Of a job that copies one topic's only partition: source, target and markers."""
+    topic, target, markers = topics
+    return Settings(
+        job,
+        {"bootstrap.servers": bootstrap},
+        "exactly-once",
+        "",
+        group,
+        markers,
+        {topic: topic_id},
+        {topic: (target, 1)},
+        "source",
+        False,
+        True,
+        "1",
+        60_000,
+    )
+
+
 def test_writers_that_follow_each_other_fence_and_continue(bootstrap: str, unique: Callable[[str], str]) -> None:
     topic, target, markers = (
         make(bootstrap, unique("src"), 1),
@@ -216,21 +237,7 @@ def test_writers_that_follow_each_other_fence_and_continue(bootstrap: str, uniqu
     )
 
     def settings(group: str, topic_id: str = "one") -> Settings:
-        return Settings(
-            unique("job"),
-            {"bootstrap.servers": bootstrap},
-            "exactly-once",
-            "",
-            group,
-            markers,
-            {topic: topic_id},
-            {topic: (target, 1)},
-            "source",
-            False,
-            True,
-            "1",
-            60_000,
-        )
+        return exactly_once(bootstrap, unique("job"), group, (topic, target, markers), topic_id)
 
     def write(resident: Resident, start: int, end: int, using: Settings) -> tuple[int, int]:
         writer = PartitionWriter(using, topic, 0, start, end, resident=resident)
@@ -257,3 +264,42 @@ def test_writers_that_follow_each_other_fence_and_continue(bootstrap: str, uniqu
     assert write(Resident(), 40, 60, settings(unique("other-group"))) == (10, 10)
     # The source topic was deleted and made again: what was written before does not count.
     assert write(Resident(), 0, 5, settings(unique("group"), "two")) == (5, 0)
+
+
+@pytest.mark.parametrize("heard", ["when it commits", "by its background thread"])
+def test_a_writer_that_another_one_has_followed_says_so(bootstrap: str, unique: Callable[[str], str], heard: str) -> None:
+    """librdkafka says no more than "Fatal error" to who produces after its thread has heard of it."""
+    topics = (make(bootstrap, unique("src"), 1), make(bootstrap, unique("dst"), 1), make(bootstrap, unique("marks"), 1))
+    settings = exactly_once(bootstrap, unique("job"), unique("group"), topics)
+    resident = Resident()
+    began = PartitionWriter(settings, topics[0], 0, 0, 10, resident=resident)
+    began.write(records(topics[0], 0, 5))
+    follower = PartitionWriter(settings, topics[0], 0, 0, 10, resident=Resident())
+    if heard == "by its background thread":
+        began.write(records(topics[0], 5, 8))
+        with pytest.raises(KafkaException, match="fenced"):
+            began._producer.flush(30)
+        with pytest.raises(Retriable, match=r"can't be written to .*(fenced|epoch)"):
+            began.write(records(topics[0], 8, 10))
+        assert resident.transactional(settings, settings.transactional_id(topics[0], 0)) is None
+    else:
+        with pytest.raises(Retriable, match=r"can't be committed: .*(fenced|epoch)"):
+            began.finish()
+    follower.write(records(topics[0], 0, 10))
+    assert follower.finish().written == 10
+    assert [int(message.value()) for message in committed(bootstrap, topics[1])] == list(range(10))
+
+
+def test_a_producer_that_refused_a_record_is_not_used_again(bootstrap: str, unique: Callable[[str], str]) -> None:
+    topics = (make(bootstrap, unique("src"), 1), make(bootstrap, unique("dst"), 1), make(bootstrap, unique("marks"), 1))
+    usual = exactly_once(bootstrap, unique("job"), unique("group"), topics)
+    settings = replace(usual, guarantee="at-least-once", client={**usual.client, "message.max.bytes": 1000})
+    resident = Resident()
+    first = resident.plain(settings)
+    large = records(topics[0], 0, 1).set_column(5, "value", pa.array([b"x" * 2000]))
+    with pytest.raises(Fatal, match="Message size too large"):
+        PartitionWriter(settings, topics[0], 0, 0, 1, resident=resident).write(large)
+    assert resident.plain(settings) is not first
+    writer = PartitionWriter(settings, topics[0], 0, 0, 1, resident=resident)
+    writer.write(records(topics[0], 0, 1))
+    assert writer.finish().written == 1

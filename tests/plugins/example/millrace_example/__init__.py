@@ -1,1 +1,1 @@
-"""A connector that lives outside Millrace."""
+"""A connector, a transform, a predicate, a converter and a config provider that live outside Millrace."""

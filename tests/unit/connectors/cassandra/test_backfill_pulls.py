@@ -11,9 +11,9 @@ from connectors.cassandra.backfill.cluster import cluster_of
 from connectors.cassandra.backfill.model import BackfillSettings, Chunk, SnapshotRequest
 from connectors.cassandra.backfill.pulls import Job, Pulls
 from connectors.cassandra.backfill.ranges import MAX_TOKEN, MIN_TOKEN
-from connectors.cassandra.backfill.throttle import Pace
 from connectors.cassandra.backfill.views import check_request, partition, snapshots
 from connectors.cql.mutations.definition import Column, TableDefinition, make
+from connectors.cql.throttle import Pace
 from connectors.cql.types import parse
 from connectors.errors import ConfigInvalid, Fatal
 from connectors.formats.partition_update import PartitionUpdate, Source
@@ -141,6 +141,18 @@ def test_rows_that_another_number_of_tasks_has_read_count_on() -> None:
     (view,) = snapshots("shop", [], list(world.offsets.values()))
     assert view["state"] == "completed"
     assert view["rows_done"] >= len(rows)
+    # A task of yet another number of them tells what was done, also after it starts again.
+    parts = list(world.offsets.values())
+    shares = []
+    for number in range(3):
+        pulls = Pulls(SETTINGS, (number, 3), parts)
+        pulls.set_requests([SnapshotRequest(id="r", tables=[".*"])])
+        ((_, note),) = pulls.notes()
+        shares.append(state.progress("r", note))
+    assert {each["state"] for each in shares} == {"completed"}
+    assert sum(each["tables"][0]["rows_done"] for each in shares) == view["rows_done"]
+    assert {each["tables"][0]["state"] for each in shares} == {"done"}
+    assert {(each["started_ms"], each["finished_ms"]) for each in shares} == {(view["started_ms"], view["finished_ms"])}
 
 
 def begun(*found: TableDefinition, **request: Any) -> tuple[Pulls, Job]:

@@ -72,8 +72,8 @@ def test_the_class_is_complete() -> None:
     assert CassandraConnector.config_def is CONFIG
     assert CassandraConnector.metrics is METRICS
     for name, (kind, text) in METRICS.items():
-        assert name.startswith("cassandra_"), name
-        assert name.endswith("_total") == (kind == "counter"), name
+        assert name.startswith(("cassandra_", "debezium_metrics_")), name
+        assert name.startswith("debezium_") or name.endswith("_total") == (kind == "counter"), name
         assert text.endswith("."), name
 
 

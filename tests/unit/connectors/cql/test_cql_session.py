@@ -9,11 +9,12 @@ import pytest
 
 from connectors.cql import session as module
 from connectors.cql.driver import _Retry, _Routing
-from connectors.cql.failures import NodesAway
+from connectors.cql.failures import LoginRefused, NodesAway, explain, translate
 from connectors.cql.rows import RawRows, RowDecoder
 from connectors.cql.session import CqlSession, QueryStats, SchemaChanged, SessionSettings
 from connectors.cql.types import CqlType
-from connectors.errors import ConfigInvalid, Fatal, Retriable
+from connectors.errors import ConfigInvalid, Fatal, MillraceError, Retriable
+from connectors.options import Password
 
 SETTINGS = SessionSettings(contact_points=(("n1", 9042),))
 ONE_ROW = b"\0\0\0\1" + b"\0\0\0\4" + b"\0\0\0\7"
@@ -39,7 +40,9 @@ class FakeStatement:
 class FakeConnection:
     """Answers from a thread of its own; `refuse` is raised by the next queries, `hold` keeps answers back."""
 
-    def __init__(self) -> None:
+    def __init__(self, password: Callable[[], str]) -> None:
+        self.password = password
+        self.refusal: str | None = None
         self.prepared: list[str] = []
         self.closed = False
         self.refuse: Exception | None = None
@@ -48,7 +51,7 @@ class FakeConnection:
     def prepare(self, text: str, types: Any) -> FakeStatement:
         self.prepared.append(text)
         if self.refuse is not None:
-            raise self.refuse
+            raise self.error(self.refuse, text)
         return FakeStatement(text, types)
 
     def send(self, statement: Any, timeout_s: float, state: Any, done: Callable[[Any, Any], None]) -> None:
@@ -59,6 +62,9 @@ class FakeConnection:
         else:
             threading.Thread(target=done, args=answer).start()
 
+    def error(self, error: BaseException, text: str) -> MillraceError:
+        return explain(translate(error, text), self.refusal)
+
     def close(self) -> None:
         self.closed = True
 
@@ -67,10 +73,10 @@ class FakeConnection:
 def connections(monkeypatch: pytest.MonkeyPatch) -> list[FakeConnection]:
     made: list[FakeConnection] = []
 
-    def connect(settings: SessionSettings) -> FakeConnection:
+    def connect(settings: SessionSettings, password: Callable[[], str]) -> FakeConnection:
         if settings.user == "wrong":
             raise ConfigInvalid("credentials")
-        made.append(FakeConnection())
+        made.append(FakeConnection(password))
         return made[-1]
 
     monkeypatch.setattr(module, "_connect", connect)
@@ -123,6 +129,36 @@ async def test_a_session_without_nodes_is_not_shared_for_ever(connections: list[
     await third.release()
     await fourth.release()
     assert connections[1].closed
+
+
+async def test_passwords_that_change_while_a_session_is_shared(connections: list[FakeConnection]) -> None:
+    def settings(password: str) -> SessionSettings:
+        return SessionSettings(contact_points=(("n1", 9042),), user="u", password=Password(password))
+
+    ours, theirs = settings("old-one"), settings("old-one")
+    first, second = await CqlSession.acquire(ours), await CqlSession.acquire(theirs)
+    assert len(connections) == 1
+    assert connections[0].password() == "old-one"
+    # The user that connected has gone, and nobody renews its password any more.
+    await first.release()
+    assert theirs.password is not None
+    theirs.password.value = "new-one"
+    assert connections[0].password() == "new-one"
+    third = await CqlSession.acquire(settings("new-one"))
+    assert len(connections) == 2
+    # The node refuses a login: whoever asks hears of it, and who comes next gets a session of its own.
+    connections[1].refuse, connections[1].refusal = NodesAway("none is up"), "Bad credentials"
+    with pytest.raises(LoginRefused, match="refuses the credentials"):
+        await third.page("q", (), fetch_size=1)
+    connections[1].refusal = "Unable to perform authentication: Cannot achieve consistency level QUORUM"
+    with pytest.raises(Retriable, match="could not check"):
+        await third.page("q", (), fetch_size=1)
+    fourth = await CqlSession.acquire(settings("new-one"))
+    assert len(connections) == 3
+    for each in (second, third, fourth):
+        await each.release()
+    assert [each.closed for each in connections] == [True] * 3
+    assert not module._SESSIONS[asyncio.get_running_loop()]
 
 
 async def test_pages_are_prepared_once_and_forgotten_when_they_fail(connections: list[FakeConnection]) -> None:

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from connectors.cql.tls import TlsSettings, openssl_cipher, ssl_context
+from connectors.cql.tls import TlsSettings, ssl_context
 from connectors.errors import ConfigInvalid
 from connectors.options import Password
+from connectors.tls import openssl_cipher
 
 needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 needs_cryptography = pytest.mark.skipif(find_spec("cryptography") is None, reason="the package cryptography is not installed")

@@ -1,13 +1,16 @@
 """Addresses, versions, what a server says about itself, and the driver's errors in our words."""
 from __future__ import annotations
 
+import asyncio
 import ssl
+from typing import Any
 
 import pytest
+from aiomysql import connection as driver
 from pymysql.err import InternalError, OperationalError, ProgrammingError
 
 from connectors.errors import ConfigInvalid, Fatal, Retriable
-from connectors.mysql.connection import driver_password, failure, info_of, parse_version, variables_sql
+from connectors.mysql.connection import connect, driver_password, failure, info_of, parse_version, variables_sql
 from connectors.mysql.settings import Address, ConnectionSettings, TlsSettings, ssl_context
 from connectors.options import Password
 
@@ -82,3 +85,28 @@ def test_passwords_are_sent_as_utf8() -> None:
     assert driver_password("pä\u2603").encode("latin-1") == "pä\u2603".encode()
     assert ConnectionSettings(host="a", password=Password("x")).secret == "x"
     assert "x" not in repr(ConnectionSettings(host="a", password=Password("secret-x")))
+
+
+async def test_a_cancellation_as_the_socket_opens_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    opening = driver._open_connection  # the step after which the driver may lose it
+
+    async def cancelled_then(*args: Any) -> Any:
+        opened = await opening(*args)
+        connecting.cancel()
+        return opened
+
+    monkeypatch.setattr(driver, "_open_connection", cancelled_then)
+    settings = ConnectionSettings(host="127.0.0.1", port=server.sockets[0].getsockname()[1], user="u", connect_timeout_s=60)
+    connecting = asyncio.create_task(connect(settings))
+    ended, _ = await asyncio.wait({connecting}, timeout=20)
+    forgotten = not ended
+    connecting.cancel()
+    await asyncio.gather(connecting, return_exceptions=True)
+    server.close()
+    assert not forgotten
+    assert connecting.cancelled()

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from connectors.debezium_metrics import Behind
 from connectors.errors import ConfigInvalid
 from connectors.mysql import lag, metrics, start
 from connectors.mysql.connector import MySqlConnector
@@ -200,15 +201,20 @@ class Taken:
 
     def __init__(self) -> None:
         self.values: dict[tuple[str, str], float] = {}
+        #: Gauges of snapshots.
+        self.in_snapshots: dict[tuple[str, str], float] = {}
 
     def set(self, name: str, value: float, labels: Any = None) -> None:
         assert MySqlConnector.metrics[name][0] == "gauge"
-        self.values[name, (labels or {}).get("table", "")] = value
+        if (labels or {}).get("context", "streaming") == "streaming":
+            self.values[name, (labels or {}).get("table", "")] = value
+        else:
+            self.in_snapshots[name, labels.get("table", "")] = value
 
     def add(self, name: str, value: float = 1, labels: Any = None) -> None:
         assert MySqlConnector.metrics[name][0] == "counter"
         assert value >= 0
-        key = (name, (labels or {}).get("table", ""))
+        key = (name, (labels or {}).get("table", (labels or {}).get("context", "")))
         self.values[key] = self.values.get(key, 0) + value
 
 
@@ -221,11 +227,11 @@ class Client:
 
 
 def test_metrics() -> None:
-    taken, counters = Taken(), Counters()
+    taken, counters, behind = Taken(), Counters(), Behind()
 
     def report(pulls: list[dict[str, Any]]) -> None:
         metrics.report(taken, counters=counters, cursor=At(), client=Client(), latency={"mysql_heartbeat_age_seconds": 1.5},
-                       pulls=pulls)
+                       pulls=pulls, behind=behind)
 
     report([])
     assert taken.values[metrics.SINCE_LAST_MS, ""] == -1
@@ -233,19 +239,20 @@ def test_metrics() -> None:
     report([])
     assert taken.values[metrics.BEHIND_MS, ""] >= 60_000
     counters.creates = 40
-    report([{"id": "i", "state": "done", "created_ms": 1, "tables": [{"table": "a.b", "state": "done", "rows_done": 7,
+    report([{"id": "i", "state": "done", "started_ms": 1, "tables": [{"table": "a.b", "state": "done", "rows_done": 7,
                                                                       "rows_total": 7}]},
-            {"id": "j", "state": "paused", "created_ms": 2, "tables": [
+            {"id": "j", "state": "paused", "started_ms": 2, "tables": [
                 {"table": "a.c", "state": "running", "rows_done": 3, "rows_total": None}, {"table": "a.d", "state": "done"}]}])
     assert taken.values[metrics.CREATES, ""] == 40
     assert (taken.values["mysql_lag_seconds", ""], taken.values["mysql_snapshot_running", ""]) == (0, 0)
     assert taken.values[metrics.BEHIND_MS, ""] == 0
     assert (taken.values[metrics.FILE, ""], taken.values[metrics.POSITION, ""], taken.values[metrics.GTIDS, ""]) == (42, 99, 1)
-    assert (taken.values[metrics.TABLES, ""], taken.values[metrics.TABLES_LEFT, ""]) == (2, 1)
-    assert (taken.values[metrics.PULL_PAUSED, ""], taken.values[metrics.PULL_RUNNING, ""]) == (1, 0)
-    assert (taken.values[metrics.PULL_ROWS, "a.b"], taken.values[metrics.PULL_TOTAL, "a.b"]) == (7, 7)
+    shown = {name.removeprefix("debezium_metrics_"): value for (name, _), value in taken.in_snapshots.items()}
+    assert (shown["TotalTableCount"], shown["RemainingTableCount"]) == (2, 1)
+    assert (shown["SnapshotPaused"], shown["SnapshotRunning"]) == (1, 0)
+    assert taken.in_snapshots["debezium_metrics_RowsScanned", "a.b"] == taken.values[metrics.PULL_TOTAL, "a.b"] == 7
     assert ("mysql_heartbeat_age_seconds", "") in taken.values
     other = Counters()
     other.creates = 5
-    metrics.report(taken, counters=other, cursor=At(), client=Client(), latency={}, pulls=[])
+    metrics.report(taken, counters=other, cursor=At(), client=Client(), latency={}, pulls=[], behind=behind)
     assert taken.values[metrics.CREATES, ""] == 45  # a stream after a reconnect goes on counting

@@ -380,7 +380,7 @@ class World:
         out: list[SourceRecord] = []
         offsets: list[tuple[Position, Position | None]] = []
         counted = snapshot.skipped, snapshot.left_out
-        snapshot.emit(limit, Builder(), out, [], offsets)  # type: ignore[arg-type]
+        snapshot.emit(limit, Builder(), out, [], offsets, self.now)  # type: ignore[arg-type]
         self.skipped += snapshot.skipped - counted[0]
         self.left_out += snapshot.left_out - counted[1]
         for record in out:

@@ -114,6 +114,23 @@ async def test_a_new_generation_waits_for_every_group_of_the_old_one(monkeypatch
     assert starts(await world.tasks()) == {VNODE: {9_000}, TABLET: {9_500}}
 
 
+async def test_generations_that_are_over_do_not_wait_for_discovery(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch, VNODE)
+    for start in (100, 200, 300):
+        world.lists.add_vnodes(start, 2)
+    looks = []
+    for end in (200, 300):
+        groups = [group for task in await world.tasks() for group in task]
+        looks.append(await world.connector._look())  # its end is known, and it is not read
+        for group in groups:
+            world.save(group, end)
+        looks.append(await world.connector._look())  # it is read, and tasks are asked for
+        looks.append(await world.connector._look())  # which takes its time
+    assert looks == [True] * 6
+    assert starts(await world.tasks()) == {VNODE: {300}}
+    assert not await world.connector._look()
+
+
 async def test_old_positions_are_cleaned_up_by_one_task(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(monkeypatch, VNODE)
     world.lists.add_vnodes(100, 8)

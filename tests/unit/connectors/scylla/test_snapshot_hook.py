@@ -10,10 +10,11 @@ import pytest
 
 from connectors.api import SourceRecord
 from connectors.cql.session import Page, SchemaChanged
+from connectors.debezium_metrics import Mirror
 from connectors.errors import Fatal, Retriable
 from connectors.scylla.config import ReadSettings
 from connectors.scylla.feeds import TableFeed
-from connectors.scylla.metrics import METRICS, SNAPSHOT_PROGRESS, SNAPSHOT_RUNNING
+from connectors.scylla.metrics import DEBEZIUM, METRICS, SNAPSHOT_PROGRESS, SNAPSHOT_RUNNING
 from connectors.scylla.model import CdcOptions, Column, Generation, StreamGroup, TableVersion
 from connectors.scylla.positions import source_partition
 from connectors.scylla.snapshot import partition_of
@@ -28,7 +29,16 @@ if TYPE_CHECKING:
 
 VERSION = TableVersion(TABLE, (Column("pk", INT, "partition_key", 0), Column("a", INT, "regular")), CdcOptions(), "v1")
 GROUP = StreamGroup(TABLE, Generation(0), "0", False, (bytes(16),), (0, 1000))
-NOW = int(time.time() * 1000)
+
+
+def now() -> int:
+    """Milliseconds: at each call, since a window counts only as long as it is recent and a run of all tests takes longer."""
+    return int(time.time() * 1000)
+
+
+def head() -> int:
+    """Where a stream stands that is behind any start so far."""
+    return now() + 1_000
 
 
 class Builder:
@@ -49,12 +59,12 @@ class Session:
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def page(self, *_: Any, fetch_size: int, state: bytes | None = None, **__: Any) -> Page:
+    async def page(self, _: Any, span: tuple[int, int], *, fetch_size: int, state: bytes | None = None, **__: Any) -> Page:
         self.asked.append(state)
         await self.gate.wait()
         if self.faults:
             raise self.faults.pop(0)
-        at = int(state or b"1")
+        at = int(state) if state else span[0] + 1
         rows = [(token, token, token, 5) for token in range(at, min(at + fetch_size, 11))]
         return Page(("t", "pk", "a", "w"), rows, str(at + fetch_size).encode() if at + fetch_size < 11 else None)
 
@@ -67,12 +77,15 @@ class Bench:
         self.offsets = offsets or SavedOffsets()
         self.offsets.put(source_partition(GROUP), {"window_start": "x"})
         self.refreshed = 0
+        #: The servers' clock before this machine's.
+        self.ahead_ms = 0
         self.metrics = RecordedMetrics(METRICS)
         self.woken = asyncio.Event()
         self.records: list[SourceRecord] = []
         settings = {"snapshot": "initial", "snapshot_rows": 4, "retry_base_ms": 1, "retry_max_ms": 1} | settings
-        self.hook = Snapshot(session, ReadSettings(**settings), self.offsets,  # type: ignore[arg-type]
-                             feed_of=lambda _: self.feed, refresh=self.refresh, task_metrics=self.metrics,
+        self.hook = Snapshot(session, ReadSettings(**settings), self.offsets, [GROUP],  # type: ignore[arg-type]
+                             feed_of=lambda _: self.feed, refresh=self.refresh, now_ms=lambda: now() + self.ahead_ms,
+                             task_metrics=Mirror(self.metrics, "scylla", "s", DEBEZIUM),
                              log=logging.LoggerAdapter(logging.getLogger("test")))
 
     async def refresh(self, feed: TableFeed) -> None:
@@ -90,6 +103,9 @@ class Bench:
         self.records += out
         return len(out)
 
+    def number(self, name: str) -> float:
+        return self.metrics.values[f"debezium_metrics_{name}"]
+
     @property
     def finished(self) -> bool:
         return (self.offsets.get(partition_of(GROUP)) or {}).get("token_range_left") == ""
@@ -103,7 +119,7 @@ class Bench:
         async def turns() -> bool:
             while not self.finished:
                 if not self.hook.holds(GROUP):
-                    self.hook.window_ended(GROUP, NOW)
+                    self.hook.window_ended(GROUP, head())
                 self.take(limit)
                 await asyncio.sleep(0)
             return True
@@ -113,7 +129,7 @@ class Bench:
 def with_hook(bench: Callable[[], Bench], body: Callable[[Bench], Awaitable[None]]) -> Bench:
     async def main() -> Bench:
         made = bench()
-        made.hook.window_ended(GROUP, NOW)
+        made.hook.window_ended(GROUP, head())
         job = asyncio.create_task(made.hook.run(made.woken.set))
         try:
             await body(made)
@@ -137,6 +153,57 @@ def test_all_rows_once_and_the_end_is_saved(limit: int) -> None:
     assert bench.hook.row_filter(GROUP) is None
 
 
+def test_numbers_go_on_after_restarts_and_stay_after_the_end() -> None:
+    offsets = SavedOffsets()
+
+    async def half(bench: Bench) -> None:
+        def turn() -> bool:
+            if not bench.hook.holds(GROUP):
+                bench.hook.window_ended(GROUP, head())
+            return bool(bench.take(3))
+
+        bench.take()
+        assert (bench.number("TotalTableCount"), bench.number("RemainingTableCount")) == (1, 1)
+        await bench.until(turn)
+        assert len(bench.records) == 3
+
+    async def rest(bench: Bench) -> None:
+        bench.take()
+        assert bench.number("RowsScanned") == 3
+        assert [bench.number(name) for name in ("SnapshotRunning", "SnapshotCompleted", "RemainingTableCount")] == [1, 0, 1]
+        await bench.serve()
+        bench.take()
+        assert len(bench.records) == 7
+        assert [bench.number(name) for name in ("SnapshotRunning", "SnapshotCompleted", "RemainingTableCount")] == [0, 1, 0]
+
+    async def over(bench: Bench) -> None:
+        bench.take()
+        assert (bench.number("SnapshotCompleted"), bench.number("TotalTableCount")) == (1, 0)
+        assert (bench.number("SnapshotAborted"), bench.number("SnapshotSkipped")) == (0, 0)
+
+    with_hook(lambda: Bench(Session(), offsets), half)
+    second = with_hook(lambda: Bench(Session(), offsets), rest)
+    third = with_hook(lambda: Bench(Session(), offsets), over)
+    assert second.number("RowsScanned") == third.number("RowsScanned") == 10
+    assert second.number("SnapshotDurationInSeconds") == third.number("SnapshotDurationInSeconds") > 0
+
+
+def test_a_group_of_which_the_reader_said_nothing_yet_counts_as_it_is_saved() -> None:
+    async def main() -> None:
+        bench = Bench(Session())
+        bench.take()
+        assert (bench.number("SnapshotRunning"), bench.number("RemainingTableCount")) == (1, 1)
+        done = Bench(Session())
+        done.offsets.put(partition_of(GROUP), {"token_range": "0:1000", "token_range_left": "", "rows": "5"})
+        done.take()
+        assert (done.number("SnapshotRunning"), done.number("SnapshotCompleted"), done.number("RowsScanned")) == (0, 1, 5)
+        skipped = Bench(Session(), skipped=frozenset("r"))
+        skipped.hook.window_ended(GROUP, head())
+        skipped.take()
+        assert (skipped.number("SnapshotSkipped"), skipped.number("SnapshotCompleted")) == (1, 0)
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("fault", [Retriable("slow"), SchemaChanged("gone")])
 def test_a_page_that_fails_is_read_again(fault: Exception) -> None:
     bench = with_hook(lambda: Bench(Session(fault, fault)), lambda bench: bench.serve())
@@ -148,7 +215,7 @@ def test_a_page_that_fails_is_read_again(fault: Exception) -> None:
 def test_tries_are_bounded() -> None:
     async def main() -> None:
         bench = Bench(Session(*[Retriable("away")] * 9), max_tries=3)
-        bench.hook.window_ended(GROUP, NOW)
+        bench.hook.window_ended(GROUP, head())
         await asyncio.wait_for(bench.hook.run(bench.woken.set), 10)
 
     with pytest.raises(Retriable, match="in a row"):
@@ -166,7 +233,7 @@ def test_the_group_is_held_from_before_the_page_is_read_until_it_was_handed_over
         assert not bench.hook.holds(GROUP), "the reader was refused: it has its turn"
         await asyncio.sleep(0)
         assert len(session.asked) == 1
-        bench.hook.window_ended(GROUP, NOW)
+        bench.hook.window_ended(GROUP, head())
         await bench.until(lambda: len(session.asked) == 2)
 
     def make() -> Bench:
@@ -195,18 +262,58 @@ def test_without_a_saved_position_two_windows_have_to_end_first() -> None:
         session = Session()
         bench = Bench(session)
         bench.offsets.put(source_partition(GROUP), None)
-        bench.hook.window_ended(GROUP, NOW)
+        bench.hook.window_ended(GROUP, head())
         snapshot = bench.hook._groups[TABLE, 0, "0"]
         for _ in range(2):
             assert not snapshot.may_begin
             bench.hook.holds(GROUP)
-            bench.hook.window_ended(GROUP, NOW)
+            bench.hook.window_ended(GROUP, head())
         assert snapshot.may_begin
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("ahead_ms", [0, 3_600_000, -3_600_000])
+def test_the_stream_has_to_pass_the_start_first(ahead_ms: int) -> None:
+    """What was written before it may be without a change in the log: cdc was perhaps only just turned on."""
+    async def main() -> None:
+        session = Session()
+        bench = Bench(session)
+        bench.ahead_ms = ahead_ms
+        # The confidence window: the place is that long before the servers' time.
+        bench.hook.window_ended(GROUP, now() + ahead_ms - 5_000)
+        started_ms = bench.hook._groups[TABLE, 0, "0"].position.started_ms
+        job = asyncio.create_task(bench.hook.run(bench.woken.set))
+        for watermark in (started_ms - 4_000, started_ms - 1):
+            assert not bench.hook.holds(GROUP)
+            bench.hook.window_ended(GROUP, watermark)
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert not session.asked
+        bench.hook.holds(GROUP)
+        bench.hook.window_ended(GROUP, started_ms)
+        await bench.until(lambda: bool(session.asked))
+        job.cancel()
+        await asyncio.gather(job, return_exceptions=True)
     asyncio.run(main())
 
 
 def test_unknown_ranges_are_refused() -> None:
     async def main() -> None:
         with pytest.raises(Fatal, match=r"snapshot\.mode=never"):
-            Bench(Session()).hook.window_ended(StreamGroup(TABLE, Generation(0), "0", False, (bytes(16),)), NOW)
+            Bench(Session()).hook.window_ended(StreamGroup(TABLE, Generation(0), "0", False, (bytes(16),)), head())
     asyncio.run(main())
+
+
+def test_a_query_that_is_refused_from_its_start_ends_the_task() -> None:
+    session = Session(Fatal("no such function"))
+
+    async def body(_: Bench) -> None:
+        async with asyncio.timeout(10):
+            while not session.asked:
+                await asyncio.sleep(0)
+        for _turn in range(20):
+            await asyncio.sleep(0)
+
+    with pytest.raises(Fatal, match="no such function"):
+        with_hook(lambda: Bench(session), body)
+    assert session.asked == [None]

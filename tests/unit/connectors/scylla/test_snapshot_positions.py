@@ -2,11 +2,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connectors.cql.throttle import Pace
 from connectors.cql.types import CqlType
 from connectors.errors import Fatal
 from connectors.scylla.model import CdcOptions, Column, Generation, StreamGroup, TableId, TableVersion
@@ -14,7 +17,6 @@ from connectors.scylla.positions import saved_windows, source_partition
 from connectors.scylla.snapshot import (
     MAX_TOKEN,
     MIN_TOKEN,
-    Pace,
     SnapshotPosition,
     Tokens,
     Traces,
@@ -24,6 +26,7 @@ from connectors.scylla.snapshot import (
     partition_of,
     positions_of,
     remaining,
+    shown,
     size,
     subtract,
     superseded,
@@ -31,6 +34,11 @@ from connectors.scylla.snapshot import (
     unwrapped,
 )
 from connectors.scylla.snapshot_rows import RowPlan
+
+if TYPE_CHECKING:
+    from connectors.api import Position
+
+    Saved = list[tuple[Position, SnapshotPosition]]
 
 TABLE = TableId("ks", "t")
 small = st.integers(-6, 6)
@@ -77,6 +85,38 @@ def test_groups_of_a_new_generation_go_on_with_what_is_left(old: list[int], new:
     assert sum(size(position.left) for position in found) == size(left)
 
 
+@given(cuts, cuts, cuts)
+def test_rows_and_times_are_taken_over_by_a_new_generation(old: list[int], new: list[int], newest: list[int]) -> None:
+    def cut(ends: list[int], generation: int, saved: Saved) -> Saved:
+        groups = [group(str(number), (ends[number - 1], end), generation) for number, end in enumerate(ends)]
+        return [(partition_of(each), first_position(each, unwrapped(each.token_range or (0, 0)), "id", saved))
+                for each in groups]
+
+    first = [(partition, replace(position, left=(), rows=1_000_000, started_ms=5 + number, finished_ms=50 + number))
+             for number, (partition, position) in enumerate(cut(old, 1, []))]
+    second = cut(new, 2, first)
+    # Positions of the first generation are still there: what the second has taken over does not count twice.
+    third = cut(newest, 3, [*first, *second])
+
+    for found in (second, third):
+        assert all(position.finished for _, position in found)
+        assert 0 <= 1_000_000 * len(old) - sum(position.rows for _, position in found) <= 40
+        assert min(position.started_ms for _, position in found) == 5
+        assert max(position.finished_ms for _, position in found) == 50 + len(old) - 1
+
+
+def test_a_snapshot_is_shown_by_table() -> None:
+    whole = (Tokens(0, 100),)
+    done = SnapshotPosition(whole, (), "id", 7, 5, 9)
+    assert shown({}) == []
+    (found,) = shown({TABLE: [done, SnapshotPosition(whole, whole, "id", 2, 4)], TableId("ks", "other"): [done]})
+    assert (found["state"], found["started_ms"], found["finished_ms"]) == ("running", 4, None)
+    assert [(each["table"], each["state"], each["rows_done"]) for each in found["tables"]] == [
+        (str(TABLE), "running", 9), ("ks.other", "done", 7)]
+    (found,) = shown({TABLE: [done, done]})
+    assert (found["state"], found["started_ms"], found["finished_ms"]) == ("completed", 5, 9)
+
+
 def test_a_token_under_way_goes_on_behind_the_row_that_was_sent() -> None:
     whole = (Tokens(0, 100),)
     position = SnapshotPosition(whole, whole, "id").sent(50, "abcd")
@@ -84,19 +124,20 @@ def test_a_token_under_way_goes_on_behind_the_row_that_was_sent() -> None:
     assert remaining([Tokens(-10, 70)], [position]) == (Tokens(-10, 0), Tokens(49, 70, "abcd"))
     assert remaining([Tokens(60, 70)], [position]) == (Tokens(60, 70),)
     assert position.again().left == (Tokens(49, 100),)
-    assert position.range_sent().finished
+    assert position.range_sent(7) == SnapshotPosition(whole, (), "id", finished_ms=7)
 
 
 @given(parts, st.sampled_from(["", "0123456789abcdef"]), st.sampled_from(["", "an-id"]))
 def test_offsets_survive_json(left: list[Tokens], row: str, table_id: str) -> None:
-    position = SnapshotPosition((Tokens(-6, 6),), tuple(part._replace(row=row) for part in left), table_id)
+    position = SnapshotPosition((Tokens(-6, 6),), tuple(part._replace(row=row) for part in left), table_id, len(left), 5)
 
     assert from_offset(json.loads(json.dumps(to_offset(position)))) == position
 
 
 @pytest.mark.parametrize("offset", [{}, {"token_range": "1:2"}, {"token_range": "2:1", "token_range_left": ""},
                                     {"token_range": "1:2", "token_range_left": "x:2"},
-                                    {"token_range": "1:2:a:b", "token_range_left": ""}])
+                                    {"token_range": "1:2:a:b", "token_range_left": ""},
+                                    {"token_range": "1:2", "token_range_left": "", "rows": "many"}])
 def test_offsets_that_are_none(offset: dict[str, str]) -> None:
     with pytest.raises(Fatal, match="snapshot"):
         from_offset(offset)

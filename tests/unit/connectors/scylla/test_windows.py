@@ -12,12 +12,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connectors.cql.throttle import InFlightLimit, PageSize, pause_s
 from connectors.cql.types import CqlType
 from connectors.scylla.feeds import TableFeed, decoded_types, select_text
 from connectors.scylla.lanes import GroupState, Lane, Read, drop_until, go_on, halve, plan, stretches
 from connectors.scylla.lateness import HALF_LIFE_S, Confidence, ServerClock
 from connectors.scylla.model import CdcOptions, Column, Generation, ReadPosition, StreamGroup, TableId, TableVersion
-from connectors.scylla.throttle import InFlightLimit, PageSize, pause_s
 from connectors.scylla.windows import (
     WindowRules,
     end_of,

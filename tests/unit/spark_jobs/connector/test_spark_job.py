@@ -66,6 +66,12 @@ def test_the_workers_kafka_is_the_default() -> None:
     assert (partly["kafka.bootstrap.servers"], partly["kafka.security.protocol"]) == ("broker:9092", "SSL")
 
 
+def test_what_redpanda_console_adds_for_a_sink_is_no_option_of_a_job() -> None:
+    assert SparkJob.completed({"name": "n", "topics.regex": "__TOPICS_REGEX_PLACEHOLDER"}, {}) == {"name": "n"}
+    wrong = {"name": "n", "topics.regex": "a.*"}  # of somebody who takes a job for a Java sink: refused when it is validated
+    assert SparkJob.completed(wrong, {}) == wrong
+
+
 def test_how_a_worker_reaches_kafka_is_taken_from_its_consumers_properties() -> None:
     worker = {"bootstrap.servers": "a:1", "security.protocol": "SSL", "consumer.max.poll.records": "5", "group.id": "g"}
     assert worker_kafka(worker) == {"bootstrap.servers": "a:1", "security.protocol": "SSL"}

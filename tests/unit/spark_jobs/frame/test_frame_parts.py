@@ -19,6 +19,7 @@ from spark_jobs.causes import cause_of, may_pass
 from spark_jobs.dead_letters import DeadLetters
 from spark_jobs.metrics import FRAME_METRICS, Exporter, JobMetric, Numbers
 from spark_jobs.progress import Events, Human, lags, nested, sentence
+from worker.secrets.masking import mask_patterns
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,6 +82,21 @@ def test_events_are_lines_without_secrets() -> None:
     assert line.count("\n") == 1
     assert json.loads(line)["error"] == "password [hidden] is\nwrong"
     assert told == [json.loads(line)]
+
+
+@pytest.mark.parametrize(("fields", "shown"), [
+    ({"error": 'refused: password="hunter2"'}, {"error": 'refused: password="[hidden]"'}),
+    ({"error": "token: 'hunter2 cut", "retriable": True}, {"error": "token: '[hidden]'", "retriable": True}),
+    ({"error": '{"password": "hunter2"}'}, {"error": '{"password": "[hidden]"}'}),
+    ({"position": {"user-token": {"0": 5}}}, {"position": {"user-token": {"0": 5}}}),
+    ({"lag": {"secret": 3}}, {"lag": {"secret": 3}}),
+])
+def test_events_are_whole_whatever_is_masked_in_them(fields: dict[str, Any], shown: dict[str, Any]) -> None:
+    out = io.StringIO()
+    told: list[dict[str, Any]] = []
+    Events("j", out, scrub=mask_patterns, on_event=told.append).emit("failed", **fields)
+    assert told == [json.loads(out.getvalue())]
+    assert {name: told[0][name] for name in fields} == shown
 
 
 def test_events_that_nobody_reads_are_told_once() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 
+from compose.local.certificates import Authority
 from connectors.errors import ConfigInvalid
 from connectors.options import ConfigDef, ConfigKey, ConfigType
 from spark_jobs import clients, config, plan
@@ -177,8 +179,58 @@ def test_tls_of_clients_that_are_not_java(tmp_path: Path) -> None:
         "bootstrap.servers": "h:9092", "security.protocol": "SSL", "ssl.endpoint.identification.algorithm": "none",
         "ssl.ca.location": str(tmp_path / "ca.pem")}
     bad = config.build(job() | tls | {"kafka.ssl.truststore.location": str(tmp_path / "ca.jks")})
-    with pytest.raises(ConfigInvalid, match=r"it is not a PEM file .*keytool"):
+    with pytest.raises(ConfigInvalid, match=r"is a Java key store \(JKS\).*keytool"):
         clients.confluent(bad.config)
+
+
+def java_of(properties: dict[str, str]) -> dict[str, str]:
+    """What Spark's client gets of the properties of TLS, with the files that they name as text."""
+    given = {f"kafka.{name}": text for name, text in properties.items()}
+    made = config.build(job() | {"kafka.security.protocol": "SSL"} | given)
+    return {name.removeprefix("kafka."): text for name, text in clients.spark_options(made.config).items()
+            if name.startswith("kafka.ssl.")}
+
+
+def test_stores_are_told_to_java_as_what_they_are(tmp_path: Path) -> None:
+    """Java reads PEM only if it is told so, and refuses a store's password beside it."""
+    authority = Authority.make()
+    issued = authority.issue("worker")
+    trust, store = authority.write_pem(tmp_path / "trust.pem"), issued.write_pem(tmp_path / "worker.pem")
+    pem = {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(trust), "ssl.keystore.type": "PEM",
+           "ssl.keystore.location": str(store)}
+    assert java_of({"ssl.truststore.location": str(trust), "ssl.truststore.password": "unused", "ssl.keystore.type": "PKCS12",
+                    "ssl.keystore.location": str(store), "ssl.key.password": "unused"}) == pem
+    p12 = {"ssl.truststore.type": "PKCS12", "ssl.truststore.password": "password",
+           "ssl.truststore.location": str(authority.write_pkcs12(tmp_path / "trust.p12", "password"))}
+    assert java_of(p12) == java_of(p12 | {"ssl.truststore.type": "PEM"}) == p12
+    inline = {"ssl.truststore.certificates": authority.pem.replace("\n", " ")}
+    assert java_of(inline) == inline | {"ssl.truststore.type": "PEM"}
+
+
+@pytest.mark.parametrize("form", [PrivateFormat.PKCS8, PrivateFormat.TraditionalOpenSSL])
+def test_keys_that_java_can_t_read_are_opened_for_it(tmp_path: Path, form: PrivateFormat) -> None:
+    issued = Authority.make().issue("worker")
+    key = issued.key.private_bytes(Encoding.PEM, form, BestAvailableEncryption(b"key-password")).decode()
+    store = tmp_path / "worker.pem"
+    store.write_text(issued.chain_pem + key)
+    opened = {"ssl.keystore.type": "PEM", "ssl.keystore.key": issued.key_pem(),
+              "ssl.keystore.certificate.chain": issued.chain_pem.strip()}
+    properties = {"ssl.keystore.location": str(store), "ssl.key.password": "key-password"}
+    assert java_of(properties) == opened
+    # The password of a store in PEM is that of its key, for all clients.
+    of_store = {"ssl.keystore.location": str(store), "ssl.keystore.password": "key-password"}
+    assert java_of(of_store) == opened
+    made = config.build(job() | {"kafka.security.protocol": "SSL"} | {f"kafka.{name}": text for name, text in of_store.items()})
+    assert clients.confluent(made.config)["ssl.key.password"] == "key-password"
+    # One line, as a properties file may hold it.
+    inline = {"ssl.keystore.key": key.replace("\n", " "), "ssl.keystore.certificate.chain": issued.chain_pem.replace("\n", " "),
+              "ssl.key.password": "key-password"}
+    if form is PrivateFormat.PKCS8:
+        assert java_of(inline) == opened
+    for wrong in ({"ssl.key.password": "wrong"}, {"ssl.key.password": ""}):
+        with pytest.raises(ConfigInvalid, match=r"the private key can't be opened.*check kafka\.ssl\.key\.password") as caught:
+            java_of(properties | wrong)
+        assert "key-password" not in str(caught.value)
 
 
 def test_remarks() -> None:

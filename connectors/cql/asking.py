@@ -1,0 +1,60 @@
+"""Questions to a cluster about a configuration: what goes wrong on the way becomes a complaint about the option to mend."""
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from connectors.cql.session import CqlSession
+from connectors.errors import ConfigInvalid, MillraceError
+from connectors.options import ConfigProblem
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from connectors.cql.session import SessionSettings
+
+#: Seconds that all questions may take together: a REST client waits for the answer.
+DEADLINE_S: Final = 30.0
+
+
+class Names(NamedTuple):
+    """The connector's options for connecting."""
+
+    hosts: str
+    user: str
+    password: str
+    tls: str
+
+
+async def asked(config: Mapping[str, Any], names: Names, settings: Callable[[], SessionSettings],
+                ask: Callable[[CqlSession], Awaitable[list[ConfigProblem]]]) -> list[ConfigProblem]:
+    """What ``ask`` complains of, or one complaint of not getting to ask. Opens a session and gives it back.
+
+    Args:
+        config: the connector's.
+        names: of its options.
+        settings: how it connects; may raise ``ConfigInvalid``.
+        ask: asks the cluster; what it raises of ``MillraceError`` counts as not getting to ask.
+    """
+    session: CqlSession | None = None
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            session = await CqlSession.acquire(settings())
+            return await ask(session)
+    except TimeoutError:
+        return [ConfigProblem(names.hosts, f"The cluster did not answer within {DEADLINE_S:.0f} s; check {names.hosts} and the "
+                                           "way to it")]
+    except ConfigInvalid as error:
+        return [_refused(config, names, error)]
+    except MillraceError as error:
+        return [ConfigProblem(names.hosts, f"The cluster can't be asked: {error}")]
+    finally:
+        if session is not None:
+            await session.release()
+
+
+def _refused(config: Mapping[str, Any], names: Names, error: ConfigInvalid) -> ConfigProblem:
+    text = str(error)
+    if "credentials" in text or "user" in text:
+        return ConfigProblem(names.password if config[names.user] is not None else names.user, text)
+    return ConfigProblem(names.tls if config[names.tls] else names.hosts, text)

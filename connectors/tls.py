@@ -1,0 +1,157 @@
+"""Key stores, trust stores and cipher suites as users of Java programs have them, for Python's ``ssl``.
+
+PEM and PKCS12 files are told apart by what is in them. Private keys are handed to OpenSSL in memory, never by a file.
+"""
+from __future__ import annotations
+
+import os
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.serialization import pkcs12
+
+from connectors.errors import ConfigInvalid
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_JAVA_STORES: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
+_NEW_STORE: Final = "store.p12"
+_PEM: Final = serialization.Encoding.PEM
+
+
+class Identity(NamedTuple):
+    """A private key with its certificates, as one PEM text.
+
+    Attributes:
+        pem: the key, then the chain.
+        encrypted: whether the key needs a password of its own; one from a PKCS12 store does not any more.
+    """
+
+    pem: str
+    encrypted: bool
+
+
+def certificates(path: str, password: str | None) -> str:
+    """The certificates in a trust store as PEM. Reads the file: blocks for a moment.
+
+    Args:
+        path: a PEM or PKCS12 file.
+        password: of a PKCS12 file.
+
+    Raises:
+        ConfigInvalid: it can't be read or opened; the message says why and how to mend it.
+    """
+    data = _read(path)
+    if _is_pem(data):
+        return data.decode("ascii", errors="replace")
+    _, own, others = _pkcs12(path, data, password)
+    found = "".join(part for part in [own, *others] if part)
+    if not found:
+        raise ConfigInvalid(f"the trust store {path} holds no certificate; name a file with the certificates to be believed")
+    return found
+
+
+def identity(path: str, password: str | None) -> Identity:
+    """The private key and the certificate chain in a key store. Reads the file: blocks for a moment.
+
+    Args:
+        path: a PEM or PKCS12 file.
+        password: of a PKCS12 file.
+
+    Raises:
+        ConfigInvalid: it can't be read or opened, or holds no key.
+    """
+    data = _read(path)
+    if _is_pem(data):
+        return Identity(data.decode("ascii", errors="replace"), encrypted=True)
+    key, own, others = _pkcs12(path, data, password)
+    if not key or not own:
+        raise ConfigInvalid(f"the key store {path} has no key with a certificate; a trust store may have been named by mistake")
+    return Identity("".join([key, own, *others]), encrypted=False)
+
+
+def load_identity(context: ssl.SSLContext, found: Identity, password: str | None) -> None:
+    """Give a context its key and certificates.
+
+    Raises:
+        ssl.SSLError, OSError: OpenSSL does not accept them.
+    """
+    # OpenSSL takes keys from files only. This one exists in memory, for this process and this call.
+    handle = os.memfd_create("key", os.MFD_CLOEXEC)
+    try:
+        with os.fdopen(os.dup(handle), "w", encoding="utf-8") as file:
+            file.write(found.pem)
+        secret = password if password is not None and found.encrypted else ""
+        # Without a password OpenSSL would ask for one on the terminal.
+        context.load_cert_chain(f"/proc/self/fd/{handle}", password=lambda: secret)
+    finally:
+        os.close(handle)
+
+
+def set_ciphers(context: ssl.SSLContext, names: Sequence[str]) -> None:
+    """Allow only these cipher suites, by Java's or OpenSSL's names.
+
+    Raises:
+        ConfigInvalid: this OpenSSL has none of them.
+    """
+    # Suites of TLS 1.3 are always on in Python; a list without any of them means TLS 1.2 at most.
+    newer = [name for name in names if name.startswith("TLS_") and "_WITH_" not in name]
+    older = [openssl_cipher(name.strip()) for name in names if name not in newer]
+    if not newer:
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+    if not older:
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        return
+    try:
+        context.set_ciphers(":".join(older))
+    except ssl.SSLError as error:
+        raise ConfigInvalid(f"none of the cipher suites {', '.join(names)} can be used here; name suites that this Python's "
+                            f"OpenSSL ({ssl.OPENSSL_VERSION}) has: {error}") from error
+
+
+def openssl_cipher(name: str) -> str:
+    """OpenSSL's name of a cipher suite that Java calls ``name``; names that are not Java's are left as they are.
+
+    Java's are the standard's: ``TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256`` is ``ECDHE-RSA-AES128-GCM-SHA256``.
+    """
+    body = name.removeprefix("TLS_").removeprefix("SSL_")
+    if body == name or "_WITH_" not in body:
+        return name
+    exchange, _, rest = body.partition("_WITH_")
+    cipher = rest.replace("AES_128", "AES128").replace("AES_256", "AES256").replace("3DES_EDE_CBC", "DES-CBC3")
+    cipher = cipher.replace("CHACHA20_POLY1305_SHA256", "CHACHA20-POLY1305").replace("_CBC_", "_")
+    exchange = "" if exchange == "RSA" else exchange + "-"
+    return (exchange + cipher).replace("_", "-")
+
+
+def _read(path: str) -> bytes:
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigInvalid(f"the file {path} can't be read: {error.strerror}; it must be readable where the worker "
+                            "runs") from error
+    if data.startswith(_JAVA_STORES):
+        raise ConfigInvalid(
+            f"{path} is a Java key store (JKS), which only Java can read; convert it with: keytool -importkeystore "
+            f"-srckeystore {path} -destkeystore {_NEW_STORE} -deststoretype PKCS12, and name {_NEW_STORE} instead")
+    return data
+
+
+def _is_pem(data: bytes) -> bool:
+    return b"-----BEGIN" in data
+
+
+def _pkcs12(path: str, data: bytes, password: str | None) -> tuple[str, str, list[str]]:
+    """Key, its certificate and the other certificates, all as PEM, empty where there is none."""
+    try:
+        store = pkcs12.load_pkcs12(data, password.encode() if password is not None else None)
+    except ValueError as error:
+        raise ConfigInvalid(f"the store {path} can't be opened: {error}; it must be PEM or PKCS12, and its password "
+                            "right") from error
+    key = store.key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8,
+                                  serialization.NoEncryption()).decode() if store.key else ""
+    own = store.cert.certificate.public_bytes(_PEM).decode() if store.cert else ""
+    return key, own, [item.certificate.public_bytes(_PEM).decode() for item in store.additional_certs]

@@ -1,0 +1,27 @@
+"""What confluent-kafka's producers tell of their errors."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaException, Producer
+
+#: Of a fatal state: such a producer refuses at once, without asking Kafka.
+_PATIENCE_S = 1.0
+
+
+def reason(producer: Producer, error: KafkaException) -> KafkaException:
+    """Why a transactional producer can't be used any more, where ``error`` says no more than that; else ``error`` itself.
+
+    Its background thread may hear of it (that another one has taken its transactional id, for instance) before anything is
+    asked of it. ``produce`` then says "Local: Fatal error"; the calls of transactions tell the reason. Does not block.
+    """
+    from confluent_kafka import KafkaError, KafkaException
+
+    if error.args[0].code() != KafkaError._FATAL:  # noqa: SLF001 - its only name
+        return error
+    try:
+        producer.abort_transaction(_PATIENCE_S)
+    except KafkaException as told:
+        return told
+    return error

@@ -1,0 +1,6 @@
+"""The second version."""
+
+
+def new() -> str:
+    """Only this version has it."""
+    return "clash 2"

@@ -1,0 +1,1 @@
+"""A config provider that lives outside Millrace."""

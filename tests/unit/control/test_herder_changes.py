@@ -1,0 +1,128 @@
+"""Requests that change one connector at the same time, over a leader in memory whose writes and checks take a while."""
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+from weakref import WeakValueDictionary
+
+import orjson
+
+from worker.control.herder import ClusterHerder
+from worker.rest.facade import RestError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from offsets.records import Pair
+    from worker.control.herder_base import HerderContext
+
+
+class Cluster:
+    """Stands for the herder's context and the leader; records count when they are read back."""
+
+    def __init__(self, **connectors: dict[str, str]) -> None:
+        self.snapshot = SimpleNamespace(connectors=connectors, task_configs=lambda _: [])
+        self.config_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self.target = "STOPPED"
+        self.snapshot.target_state = lambda _: self.target
+        self.snapshot.task_counts = {}
+        self.snapshot.fenced_counts = {}
+        self.config = {"offset.storage.topic": "offsets"}
+        self.exactly_once = False
+        self.validate_s = 5.0
+        #: Offsets that were written, with the connector's state at that moment.
+        self.offsets: list[tuple[str, Any]] = []
+        placement = SimpleNamespace(instructions=SimpleNamespace(get=lambda _: []))
+        self.node = SimpleNamespace(leader=SimpleNamespace(write=self.write), placement=placement, pool=self,
+                                    offsets=SimpleNamespace(write=self.write_offsets))
+        self.herder = ClusterHerder(cast("HerderContext", self))
+
+    async def lead(self) -> None:
+        await asyncio.sleep(0)
+
+    async def known(self, name: str) -> None:
+        if name not in self.snapshot.connectors:
+            raise RestError(404, "unknown")
+
+    def connector_type(self, config: Mapping[str, str]) -> str:
+        del config
+        return "source"
+
+    async def ask_validation(self, config: dict[str, str], plugin: str | None) -> dict[str, Any]:
+        del config, plugin
+        await asyncio.sleep(0.01)
+        return {"error_count": 0}
+
+    async def wait_stopped(self, name: str, deadline_s: float) -> None:
+        """It has."""
+
+    async def ask(self, message: object, deadline_s: float) -> bool:
+        del message, deadline_s
+        await asyncio.sleep(0.01)
+        return True
+
+    async def write_offsets(self, name: str, changes: Any, deadline_s: float) -> None:
+        del name, deadline_s
+        await asyncio.sleep(0.01)
+        self.offsets.append((self.target, changes))
+
+    async def write(self, config: Sequence[Pair] = (), placement: Sequence[Pair] = ()) -> None:
+        assert not placement
+        await asyncio.sleep(0.01)
+        for key, value in config:
+            kind, _, name = key.decode().partition("-")
+            if kind == "target" and value is not None:
+                self.target = orjson.loads(value)["state.v2"]
+            elif kind == "connector" and value is None:
+                self.snapshot.connectors.pop(name, None)
+            elif kind == "connector" and value is not None:
+                self.snapshot.connectors[name] = orjson.loads(value)["properties"]
+
+
+async def answers(*calls: Any) -> list[Any]:
+    """What they return, or the status that they are refused with."""
+    found = await asyncio.gather(*calls, return_exceptions=True)
+    return [each.status if isinstance(each, RestError) else each for each in found]
+
+
+async def test_of_two_that_create_a_connector_at_once_one_is_refused() -> None:
+    cluster = Cluster()
+    first, second = await answers(*(cluster.herder.create_connector("c", {"name": "c", "by": by}, None) for by in "ab"))
+    assert (first["config"]["by"], second) == ("a", 409)
+    assert cluster.snapshot.connectors == {"c": {"name": "c", "by": "a"}}
+    assert not cluster.config_locks, "no lock is left behind"
+
+
+async def test_of_two_puts_at_once_one_has_created_it() -> None:
+    cluster = Cluster()
+    found = await answers(*(cluster.herder.put_connector_config("c", {"name": "c", "by": by}) for by in "ab"))
+    assert [created for created, _ in found] == [True, False]
+    assert cluster.snapshot.connectors["c"]["by"] == "b"
+
+
+async def test_patches_at_once_do_not_undo_each_other() -> None:
+    cluster = Cluster(c={"name": "c", "old": "1", "kept": "2"})
+    patches: list[dict[str, str | None]] = [{"a": "1"}, {"b": "2"}, {"old": None}, {"name": None}]
+    await answers(*(cluster.herder.patch_connector_config("c", patch) for patch in patches))
+    assert cluster.snapshot.connectors["c"] == {"name": "c", "kept": "2", "a": "1", "b": "2"}
+
+
+async def test_a_patch_does_not_bring_a_deleted_connector_back() -> None:
+    for order in (1, -1):
+        cluster = Cluster(c={"name": "c"})
+        calls = [cluster.herder.patch_connector_config("c", {"a": "1"}), cluster.herder.delete_connector("c")][::order]
+        found = (await answers(*calls))[::order]
+        assert (found[1], cluster.snapshot.connectors) == (None, {}), "it is deleted, whichever came first"
+        assert found[0] == 404
+    cluster = Cluster(c={"name": "c"})
+    assert await answers(cluster.herder.delete_connector("c"), cluster.herder.delete_connector("c")) == [None, 404]
+
+
+async def test_a_connector_is_not_resumed_before_offsets_that_are_being_changed_are_written() -> None:
+    cluster = Cluster(c={"name": "c"})
+    asked = [({"p": "1"}, {"at": 1})]
+    found = await answers(cluster.herder.alter_connector_offsets("c", asked), cluster.herder.set_target_state("c", "STARTED"),
+                          cluster.herder.delete_connector("c"))
+    assert (found[1:], cluster.target) == ([None, None], "STARTED")
+    assert cluster.offsets == [("STOPPED", asked)], "by a task that runs they would be overwritten, or never read"

@@ -1,0 +1,85 @@
+"""Of thousands of units that are to start or stop at once, so many are under way at a time."""
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, cast
+
+from worker.control.placement import Unit
+from worker.control.reconciler import Choice, Reconciler, Wish
+from worker.protocol import StartTask, StopTask
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from worker.protocol import Message
+
+
+class FakeHost:
+    """Does what it is asked for after a while, and notes how much it was asked for at once."""
+
+    number = 0
+
+    def __init__(self) -> None:
+        self.units: set[Unit] = set()
+        self.done: list[Message] = []
+        self.under_way = self.most = 0
+
+    async def request(self, message: Message, deadline_s: float) -> bool:
+        del deadline_s
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        self.under_way -= 1
+        self.done.append(message)
+        return True
+
+    def choose(self, environments: object) -> FakeHost:
+        del environments
+        return self
+
+
+class FakeListener:
+    """Wants many tasks."""
+
+    def __init__(self, count: int) -> None:
+        self.wanted: dict[Unit, Wish] = {Unit("c", number): Wish({}, {}, 1, paused=False) for number in range(count)}
+
+    def wishes(self) -> Mapping[Unit, Wish]:
+        return self.wanted
+
+    def choose(self, wish: Wish) -> Choice:
+        del wish
+        return Choice()
+
+    def unready(self) -> frozenset[Unit]:
+        return frozenset()
+
+    def stopped(self, unit: Unit, wish: Wish, *, in_time: bool) -> None:
+        """Nothing to note."""
+
+    def changed(self) -> None:
+        """Nothing to note."""
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+async def test_so_many_are_under_way_at_once_and_all_are_done_once() -> None:
+    host, listener = FakeHost(), FakeListener(1000)
+    reconciler = Reconciler(cast("Any", host), cast("Any", listener), stop_s=1, backoff_s=(1, 1), crash_limit=3)
+    reconciler.start()
+    reconciler.wake()
+    await until(lambda: len(host.done) == 1000)
+    assert len(reconciler.have) == len({message.id for message in host.done if isinstance(message, StartTask)}) == 1000
+    assert 1 < host.most <= 128
+    host.done.clear()
+    listener.wanted.clear()
+    reconciler.wake()
+    await until(lambda: not reconciler.have)
+    await reconciler.stop()
+    assert len({message.id for message in host.done if isinstance(message, StopTask)}) == len(host.done) == 1000
+    assert 1 < host.most <= 128

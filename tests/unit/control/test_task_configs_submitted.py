@@ -1,0 +1,84 @@
+"""A worker brings what its connectors say of their tasks to the leader, whatever else happens meanwhile."""
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+from offsets.cluster import ClusterState
+from offsets.records import commit_record, connector_record, task_record
+from worker.control import node as node_module
+from worker.control.node import Node
+from worker.control.placement import INSTANCE, Unit
+from worker.control.reconciler import Have, Wish
+from worker.control.wishes import need_new_configs
+from worker.logs import LoggerRegistry
+from worker.protocol import TaskConfigs
+
+if TYPE_CHECKING:
+    import pytest
+
+CONFIG, TASKS = {"a": "b"}, [{"c": "d"}]
+
+
+class Cluster:
+    """A config topic that is folded at once; ``looked`` is called each time a node has found nothing left to submit."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.state = ClusterState()
+        self.submitted = 0
+        self.looked: list[Any] = []
+        self.node = Node("w:1", "i", LoggerRegistry(), exactly_once=False, put_task_configs=self.put)
+        monkeypatch.setattr(self.node, "reconciler", SimpleNamespace(
+            have={Unit("c", INSTANCE): Have(Wish(CONFIG, None, 1), cast("Any", None))}), raising=False)
+        monkeypatch.setattr(self.node, "leader", SimpleNamespace(chosen=True), raising=False)
+        monkeypatch.setattr(self.node, "config", self, raising=False)
+        monkeypatch.setattr(node_module, "_FIRST_RETRY_S", 0.0)
+        monkeypatch.setattr(node_module, "need_new_configs", self.need)
+
+    @property
+    def snapshot(self) -> Any:
+        return self.state.snapshot()
+
+    def need(self, *arguments: Any) -> bool:
+        needed = need_new_configs(*arguments)
+        if not needed and self.looked:
+            asyncio.get_running_loop().call_soon(self.looked.pop())
+        return needed
+
+    async def put(self, name: str, configs: list[dict[str, str]]) -> None:
+        self.submitted += 1
+        for pair in (*(task_record(name, task, own) for task, own in enumerate(configs)), commit_record(name, len(configs))):
+            self.state.apply(0, *pair)
+
+    def make(self) -> None:
+        """The connector is created and says what its tasks are."""
+        self.state.apply(0, *connector_record("c", CONFIG))
+        self.node.task_configs(cast("Any", None), TaskConfigs("c", TASKS, 1))
+
+    def remake(self) -> None:
+        """It is deleted and created again."""
+        self.state.apply(0, *connector_record("c", None))
+        self.make()
+
+
+async def until_submitted(cluster: Cluster, times: int) -> None:
+    async with asyncio.timeout(10):
+        while cluster.submitted < times or cluster.node._submitting:
+            await asyncio.sleep(0)
+
+
+async def test_what_comes_in_the_moment_in_which_a_submission_ends_is_submitted_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(monkeypatch)
+    cluster.looked = [cluster.remake]
+    cluster.make()
+    await until_submitted(cluster, 2)
+    assert cluster.snapshot.task_configs("c") == TASKS
+
+
+async def test_a_connector_that_is_made_again_during_a_submission_has_its_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(monkeypatch)
+    cluster.make()
+    cluster.remake()
+    await until_submitted(cluster, 1)
+    assert cluster.snapshot.task_configs("c") == TASKS

@@ -1,0 +1,129 @@
+"""What a worker counts and measures of itself."""
+from __future__ import annotations
+
+import asyncio
+import time
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from worker.control import node as node_module
+from worker.control.herder_admin import AdminOperations
+from worker.control.membership import Contact
+from worker.control.node import Node
+from worker.control.placement import INSTANCE, Unit
+from worker.control.reconciler import Have, Reconciler, Wish
+from worker.logs import LoggerRegistry
+from worker.metrics.process import LoopLag
+from worker.protocol import ConnectorState, Stats, TaskId, TaskState, TaskStats
+
+TASK, CONNECTOR = Unit("c", 0), Unit("c", INSTANCE)
+
+
+async def _nothing(*_: Any) -> None:
+    """Task configurations go nowhere."""
+
+
+@pytest.fixture
+def node(monkeypatch: pytest.MonkeyPatch) -> Node:
+    node = Node("w:1", "i", LoggerRegistry(), exactly_once=False, put_task_configs=_nothing)
+    have = {unit: Have(Wish({}, None, 1), cast("Any", None)) for unit in (TASK, CONNECTOR)}
+    monkeypatch.setattr(node, "reconciler", SimpleNamespace(have=have), raising=False)
+    monkeypatch.setattr(node, "put_status", lambda *_: None)
+    return node
+
+
+def tell(node: Node, *states: str) -> tuple[int, int, int]:
+    """Attempts, successes and failures after these states of a task."""
+    for state in states:
+        node.task_state(cast("Any", None), TaskState(TaskId(*TASK), state, 1, None))
+    stats = node.stats
+    return stats.task_startup_attempts, stats.task_startup_success, stats.task_startup_failure
+
+
+def test_a_task_that_is_paused_and_resumed_has_started_once(node: Node) -> None:
+    assert tell(node, "RUNNING", "PAUSED", "RUNNING", "PAUSED") == (1, 1, 0)
+    assert tell(node, "FAILED") == (1, 1, 0), "it failed later"
+    assert not node.reconciler.have[CONNECTOR].started
+
+
+def test_a_task_that_fails_before_it_runs_is_a_start_that_failed(node: Node) -> None:
+    assert tell(node, "RESTARTING") == (1, 0, 1)
+    assert tell(node, "RESTARTING", "RUNNING") == (3, 1, 2)
+    assert tell(node, "RESTARTING", "RUNNING") == (4, 2, 2), "it had run, and started again by itself"
+    for state in ("FAILED", "RUNNING"):
+        node.connector_state(cast("Any", None), ConnectorState("c", state, 1, None))
+    stats = node.stats
+    assert (stats.connector_startup_attempts, stats.connector_startup_success, stats.connector_startup_failure) == (2, 1, 1)
+
+
+def test_how_long_rebalances_take(monkeypatch: pytest.MonkeyPatch, node: Node) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    node.refresh_stats()
+    assert not node.stats.rebalancing
+    node.contact = contact = Contact()
+    contact.joins()
+    now = 101.0
+    contact.joins()  # tried again
+    node.refresh_stats()
+    assert (node.stats.rebalancing, contact.joined) == (True, False)
+    now = 103.0
+    contact.has_joined()
+    contact.joins()
+    now = 104.0
+    contact.has_joined()
+    node.refresh_stats()
+    assert (node.stats.rebalancing, node.stats.rebalance_s, node.stats.rebalance_s_max) == (False, 4.0, 3.0)
+    assert (contact.joined, contact.age()) == (True, 0.0)
+
+
+def test_a_task_that_crashed_and_is_placed_elsewhere_or_deleted_leaves_no_series(
+        node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere, crashed = Unit("c", 1), Unit("c", 2)
+    report = Stats([TaskStats(TaskId(*unit)) for unit in (TASK, elsewhere, crashed)], 0, 0, 0)
+    node.tasks.observe(0, report, 0)
+    monkeypatch.setattr(node_module, "local_wishes", lambda *_: {crashed: Wish({}, {}, 1)})
+    empty = SimpleNamespace(table=SimpleNamespace(assigned_to=lambda _: {}), instructions=SimpleNamespace(encoded=None))
+    monkeypatch.setattr(node, "placement", empty, raising=False)
+    monkeypatch.setattr(node, "config", SimpleNamespace(snapshot=None), raising=False)
+    assert node.wishes() == {}, "it is fenced: what is known stays"
+    assert len(node.tasks.tasks) == 3
+    node.fenced, node.caught_up = False, True
+    node.wishes()
+    assert set(node.tasks.tasks) == {TaskId(*TASK), TaskId(*crashed)}, "one runs here, one is to start again here"
+
+
+async def test_a_connector_whose_hosts_died_too_often_is_shown_as_failed(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = cast("Any", SimpleNamespace(number=0))
+    reconciler = Reconciler(cast("Any", None), cast("Any", SimpleNamespace(changed=lambda: None)), stop_s=1, backoff_s=(1, 1),
+                            crash_limit=1)
+    reconciler.have[CONNECTOR] = Have(Wish({}, None, 1), host)
+    assert reconciler.host_died(host, frozenset({CONNECTOR}), CONNECTOR) == {CONNECTOR: False}
+    log = SimpleNamespace(topic="t", connected=True)
+    none = SimpleNamespace(count=0)
+    failed = SimpleNamespace(unreadable=none, connector=lambda _: SimpleNamespace(state="FAILED"))
+    for name, part in {
+            "reconciler": reconciler, "leader": SimpleNamespace(active=False, moves=0, pending=0),
+            "config": SimpleNamespace(log=log, unreadable=0), "placement": SimpleNamespace(log=log),
+            "status": SimpleNamespace(log=log, state=failed),
+            "offsets": SimpleNamespace(topic="o", connected=True, unreadable=none),
+            "plugins": SimpleNamespace(catalog=SimpleNamespace(connector=lambda _: None))}.items():
+        monkeypatch.setattr(node, name, part, raising=False)
+    herder = AdminOperations()
+    monkeypatch.setattr(herder, "ready", lambda: True)
+    herder.ctx = cast("Any", SimpleNamespace(
+        node=node, version=("1", "abc"), snapshot=SimpleNamespace(connectors={"c": {}}), connector_type=lambda _: "source",
+        config={"metrics.families": ["A"], "metrics.jvm.names": False, "metrics.clients.max": 1}))
+    assert b'kafka_connect_connector_status{connector="c",status="failed"} 1' in await herder.metrics()
+
+
+async def test_the_event_loops_delay_is_measured() -> None:
+    lag = LoopLag()
+    lag.start()
+    await asyncio.sleep(0)
+    time.sleep(0.6)  # noqa: ASYNC251 - this is what is measured
+    await asyncio.sleep(0.01)
+    lag.stop()
+    assert 0.3 <= lag.seconds() < 60

@@ -1,0 +1,66 @@
+"""What a host tells of its tasks, and when."""
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, cast
+
+from worker.host import host as host_module
+from worker.host.host import Host
+from worker.protocol import Stats, StopTask, TaskId, TaskStats
+
+if TYPE_CHECKING:
+    import pytest
+
+    from worker.host.task_runner import TaskRunner
+    from worker.protocol import Message
+
+
+class Runner:
+    """Has numbers, and stops at once."""
+
+    def __init__(self, number: int) -> None:
+        self.id = TaskId("c", number)
+
+    def report(self) -> TaskStats:
+        return TaskStats(self.id)
+
+    def reported(self) -> None:
+        """Nothing begins anew."""
+
+    async def stop(self, deadline_s: float) -> bool:
+        del deadline_s
+        return True
+
+
+class Control:
+    """The other end: what it was told, in order."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    async def request(self, message: Message, deadline_s: float) -> Any:
+        raise AssertionError((message, deadline_s))
+
+    def event(self, message: Message) -> None:
+        self.told.append(message)
+
+
+async def test_a_task_that_was_said_to_have_stopped_is_not_reported_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_module, "_STATS_S", 0.0)
+    control = Control()
+    host = Host(control)
+    many = 3 * host_module._STATS_SLICE
+    host._tasks = {runner.id: cast("TaskRunner", runner) for runner in map(Runner, range(many))}
+    reporting = asyncio.create_task(host._report())
+    try:
+        while not control.told:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)  # the next report is in the middle: it lets others in between its slices
+        assert await host.handle(StopTask(TaskId("c", 0), 1))
+        control.told.append("stopped")
+        while not isinstance(control.told[-1], Stats):
+            await asyncio.sleep(0)
+    finally:
+        reporting.cancel()
+    assert len(control.told[-1].tasks) == many - 1
+    assert TaskId("c", 0) not in {each.id for each in control.told[-1].tasks}

@@ -1,0 +1,38 @@
+"""A stop of a task that fails meanwhile."""
+from __future__ import annotations
+
+import asyncio
+from typing import NoReturn
+
+import pytest
+
+from connectors.errors import Retriable
+from worker.host.task_runner import TaskRunner
+from worker.protocol import Message, StartTask, TaskId, TaskState
+
+
+@pytest.mark.parametrize("policy", ["none", "always"])
+async def test_a_task_that_fails_while_it_is_stopped_does_not_start_again(policy: str) -> None:
+    states: list[str] = []
+    runs = 0
+
+    async def make_plan() -> NoReturn:
+        nonlocal runs
+        runs += 1
+        if runs == 1:
+            try:
+                await asyncio.sleep(30)
+            except asyncio.CancelledError:
+                raise Retriable("the last commit was refused") from None
+        raise asyncio.CancelledError
+
+    def event(message: Message) -> None:
+        assert isinstance(message, TaskState)
+        states.append(message.state)
+
+    config = {"errors.restart.policy": policy, "errors.restart.delay.ms": "10"}
+    runner = TaskRunner(StartTask(TaskId("c", 0), config, {}, 1), make_plan, event, str)
+    runner.start()
+    await asyncio.sleep(0.01)
+    assert await runner.stop(0.2)
+    assert (runs, states) == (1, ["STOPPED"])

@@ -1,0 +1,188 @@
+"""Environments by their metadata: where they are, what can't be used and why, and when one has changed."""
+from __future__ import annotations
+
+import os
+import sys
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from worker.plugins.environments import Environment, clash, scan
+
+from ._packages import package, transform
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from worker.plugins.environments import Scan
+
+OWN = {"millrace": "0.1.0", "aiohttp": "3.12.0"}
+ENTRIES = "[millrace.transforms]\nshout = none_such:Shout\n"
+
+
+def look(*items: object, before: Scan | None = None) -> Scan:
+    return scan([str(item) for item in items], OWN, before)
+
+
+def names(found: Scan) -> list[str]:
+    return sorted(environment.name for environment in found.environments.values())
+
+
+def test_where_environments_are(tmp_path: Path) -> None:
+    transform(tmp_path / "all" / "flat", "one")
+    site = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    transform(tmp_path / "all" / "venv" / "lib" / site / "site-packages", "two")
+    (tmp_path / "all" / "venv" / "pyvenv.cfg").write_text("")
+    (tmp_path / "all" / "kafka-jars").mkdir()
+    (tmp_path / "all" / "kafka-jars" / "some.jar").write_bytes(b"PK")
+    wheel = transform(tmp_path / "wheel", "three")
+    with zipfile.ZipFile(tmp_path / "all" / "three-1.0-py3-none-any.whl", "w") as archive:
+        for file in wheel.rglob("*"):
+            archive.write(file, file.relative_to(wheel))
+    with zipfile.ZipFile(tmp_path / "all" / "debezium.zip", "w") as archive:
+        archive.writestr("debezium/some.jar", b"")
+    found = look(tmp_path / "all", "some.module:Class", "entry")
+    assert names(found) == ["flat", "three-1.0-py3-none-any.whl", "venv"]
+    assert found.failures == {}
+    assert {entry for environment in found.environments.values() for entry in environment.entries} == {
+        ("millrace.transforms", "shout", f"{name}:Shout") for name in ("one", "two", "three")}
+    # An item may be an environment itself.
+    assert names(look(tmp_path / "all" / "flat")) == ["flat"]
+
+
+@pytest.mark.parametrize(("requires", "python", "text"), [
+    (["aiohttp>=4"], "", "needs aiohttp>=4, but Millrace itself runs on aiohttp 3.12.0"),
+    (["aiohttp>=4; python_version < '3'"], "", None),
+    (["aiohttp>=3,<4", "millrace"], "", None),
+    (["aiohttp>=4; extra == 'speed'"], "", None),
+    (["MILLRACE>=7"], "", "needs MILLRACE>=7"),
+    ([], "<3", "needs Python <3"),
+    ([], ">=3.11", None),
+])
+def test_what_millrace_runs_on_is_shared(tmp_path: Path, requires: list[str], python: str, text: str | None) -> None:
+    package(tmp_path / "env", "plug", entries=ENTRIES, requires=requires, python=python)
+    found = look(tmp_path)
+    if text is None:
+        assert (names(found), found.failures) == (["env"], {})
+    else:
+        assert found.environments == {}
+        assert text in found.failures[str(tmp_path / "env")]
+
+
+def test_a_copy_of_what_millrace_runs_on_is_not_used(tmp_path: Path) -> None:
+    transform(tmp_path / "env", "plug", requires=["aiohttp>=3"])
+    package(tmp_path / "env", "aiohttp", version="4.0", requires=["millrace>=99"])
+    assert (names(look(tmp_path)), look(tmp_path).failures) == (["env"], {})
+
+
+def test_an_environment_that_does_not_agree_with_itself_is_reported_and_used(tmp_path: Path) -> None:
+    transform(tmp_path / "env", "plug", requires=["lib>=2"])
+    package(tmp_path / "env", "lib", version="1.5")
+    found = look(tmp_path)
+    assert names(found) == ["env"]
+    assert found.failures == {"env: plug 1.0 needs lib>=2": "1.5 is there. Install the environment anew with pip"}
+
+
+def test_what_can_not_be_an_environment(tmp_path: Path) -> None:
+    package(tmp_path / "no-plugins", "lib")
+    (tmp_path / "old" / "lib" / "python2.7" / "site-packages").mkdir(parents=True)
+    with zipfile.ZipFile(tmp_path / "fast.whl", "w") as archive:
+        archive.writestr("fast/_speed.so", b"")
+    (tmp_path / "broken.whl").write_bytes(b"no archive")
+    found = look(tmp_path, tmp_path / "nowhere")
+    assert found.environments == {}
+    assert "does not exist" in found.failures[str(tmp_path / "nowhere")]
+    assert "none of its packages declares a plugin" in found.failures[str(tmp_path / "no-plugins")]
+    assert "was made for python2.7" in found.failures[str(tmp_path / "old")]
+    assert f"pip install --target {tmp_path / 'fast'} {tmp_path / 'fast.whl'}" in found.failures[str(tmp_path / "fast.whl")]
+    assert str(tmp_path / "broken.whl") in found.failures
+
+
+@pytest.mark.parametrize(("file", "content"), [
+    ("entry_points.txt", b"[millrace.transforms]\nshout\n"), ("METADATA", b"\xff\xfe\0Name"), ("RECORD", b"plug.py,,1x\n"),
+    ("RECORD", b"a,b,c,d,e\n")])
+def test_broken_metadata_hides_no_other_environment(tmp_path: Path, file: str, content: bytes) -> None:
+    transform(tmp_path / "good", "plug")
+    broken = transform(tmp_path / "half", "plug")
+    (broken / "plug-1.0.dist-info" / file).write_bytes(content)
+    found = look(tmp_path)
+    assert names(found) == ["good"]
+    assert "its packages' metadata can't be read" in found.failures[str(broken)]
+
+
+def test_a_broken_archive_hides_no_other_environment(tmp_path: Path) -> None:
+    transform(tmp_path / "good", "plug")
+    wheel = tmp_path / "half-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("half-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: half\nVersion: 1.0\n" * 50)
+    content = bytearray(wheel.read_bytes())
+    content[70:90] = bytes(byte ^ 0xff for byte in content[70:90])
+    wheel.write_bytes(content)
+    found = look(tmp_path)
+    assert names(found) == ["good"]
+    assert str(wheel) in found.failures
+
+
+@pytest.mark.parametrize(("error", "told"), [(FileNotFoundError("gone"), False), (PermissionError("not yours"), True)])
+def test_a_folder_that_goes_or_can_not_be_read_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                              error: OSError, told: bool) -> None:
+    transform(tmp_path / "good", "plug")
+    other = transform(tmp_path / "other", "plug")
+    scandir = os.scandir
+
+    def failing(path: str | Path) -> Any:
+        if str(path) == str(other):
+            raise error
+        return scandir(path)
+    monkeypatch.setattr(os, "scandir", failing)
+    found = look(tmp_path)
+    assert names(found) == ["good"]
+    assert (str(other) in found.failures) is told
+
+
+def test_a_change_makes_another_environment(tmp_path: Path) -> None:
+    folder = transform(tmp_path / "env", "plug")
+    transform(tmp_path / "other", "plug")
+    first = look(tmp_path)
+    again = look(tmp_path, before=first)
+    assert again.environments == first.environments
+    (folder / "__pycache__").mkdir()
+    (folder / "__pycache__" / "plug.cpython-311.pyc").write_bytes(b"")
+    assert look(tmp_path, before=first).environments == first.environments, "importing changes nothing"
+    (folder / "plug.py").write_text("# changed")
+    changed = look(tmp_path, before=first)
+    assert len(changed.environments.keys() - first.environments.keys()) == 1
+    assert len(changed.environments.keys() & first.environments.keys()) == 1
+    package(folder, "lib", version="2")
+    assert changed.environments.keys() - look(tmp_path, before=changed).environments.keys()
+
+
+def test_a_change_that_keeps_the_time(tmp_path: Path) -> None:
+    folder = transform(tmp_path / "env", "plug")
+    first = look(tmp_path)
+    status = (folder / "plug.py").stat()
+    (folder / "plug.py").write_text("# changed")
+    os.utime(folder / "plug.py", ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert not first.environments.keys() & look(tmp_path, before=first).environments.keys()
+
+
+def test_two_folders_of_one_name(tmp_path: Path) -> None:
+    for place in ("first", "second"):
+        transform(tmp_path / place / "env", "plug")
+    assert names(look(tmp_path / "first", tmp_path / "second")) == ["first/env", "second/env"]
+
+
+def test_which_environments_can_be_in_one_process() -> None:
+    one = Environment("one", "/1", "f", {"lib": "1", "same": "3", "aiohttp": "3"})
+    two = Environment("two", "/2", "f", {"lib": "2", "same": "3", "aiohttp": "4"})
+    three = Environment("three", "/3", "f", {"same": "3"})
+    assert clash([one, three], OWN) is None
+    assert clash([one], OWN) is None
+    shared = [Environment(name, f"/{name}", "f", {"aiohttp": name}) for name in ("3", "4")]
+    assert clash(shared, OWN) is None
+    assert clash(shared, []) is not None
+    text = clash([three, one, two], OWN)
+    assert text is not None
+    assert "the environments one and two hold different versions of the distribution lib: 1 and 2" in text
+    assert "Install them into one folder" in text

@@ -1,0 +1,38 @@
+"""Files that are read again when they change."""
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from worker.rest.files import Watch, fingerprints, watch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+
+async def test_what_fails_unforeseen_keeps_no_other_file_from_being_read(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr("worker.rest.files.LOOK_S", 0.01)
+    broken, good = tmp_path / "broken", tmp_path / "good"
+    read = asyncio.Event()
+
+    async def fail() -> None:
+        raise TypeError("nobody thought of it")
+
+    async def take() -> None:
+        read.set()
+
+    watches = [Watch("broken files", lambda: [str(broken)], fail), Watch("good files", lambda: [str(good)], take)]
+    task = asyncio.create_task(watch(watches, fingerprints(watches)))
+    try:
+        for content in ("one", "two and more"):
+            read.clear()
+            broken.write_text(content)
+            good.write_text(content)
+            await asyncio.wait_for(read.wait(), 10)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert "The broken files have changed and can't be used" in caplog.text

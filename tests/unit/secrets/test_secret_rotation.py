@@ -1,0 +1,284 @@
+"""Values of config providers over time."""
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from connectors.errors import ConfigInvalid, Retriable
+from connectors.options import ConfigDef, ConfigKey, ConfigType
+from worker.secrets.providers import ConfigData, ConfigProvider, build_providers
+from worker.secrets.rotation import SecretKeeper, Unanswered, keeper
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+CONFIG = {"password": "${box:shop:password}", "url": "http://${box:shop:user}@x", "plain": "1", "other": "${none:a:b}"}
+
+
+class Box(ConfigProvider):
+    """Values that the test changes; fails, hangs and tells of changes as the test wants."""
+
+    def __init__(self, parameters: Mapping[str, str] | None = None) -> None:
+        del parameters
+        self.values = {"password": "one", "user": "me"}
+        self.ttl: int | None = None
+        self.error: Exception | None = None
+        self.gate = threading.Event()
+        self.gate.set()
+        self.asked = 0
+        self.threads: set[int] = set()
+        self.told: list[Callable[[], None]] = []
+        self.subscribes = False
+        self.closed = False
+
+    def get(self, path: str, keys: Collection[str]) -> ConfigData:
+        assert path == "shop"
+        self.asked += 1
+        self.threads.add(threading.get_ident())
+        self.gate.wait(10)
+        if self.error is not None:
+            raise self.error
+        return ConfigData({key: self.values[key] for key in keys if key in self.values}, self.ttl)
+
+    def subscribe(self, path: str, keys: Collection[str], changed: Callable[[], None]) -> Callable[[], None] | None:
+        del path, keys
+        if not self.subscribes:
+            return None
+        self.told.append(changed)
+        return lambda: self.told.remove(changed)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Follower:
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: asyncio.Queue[tuple[dict[str, str], frozenset[str]]] = asyncio.Queue()
+
+    async def __call__(self, resolved: dict[str, str], names: frozenset[str]) -> None:
+        self.told.put_nowait((resolved, names))
+
+    async def next(self) -> tuple[dict[str, str], frozenset[str]]:
+        return await asyncio.wait_for(self.told.get(), 10)
+
+
+async def test_changes_are_told_with_what_differs() -> None:
+    box, follower, seen = Box(), Follower(), set[str]()
+    made = SecretKeeper({"box": box}, seen.add, interval_s=0.05)
+    resolved = await made.resolve(CONFIG)
+    assert resolved == {"password": "one", "url": "http://me@x", "plain": "1", "other": "${none:a:b}"}
+    assert made.watch("task", CONFIG, resolved, follower)
+    assert not made.watch("plain", {"a": "b"}, {"a": "b"}, follower)
+    made.start()
+    box.values = {"password": "two", "user": "me"}
+    assert await follower.next() == ({**resolved, "password": "two"}, frozenset({"password"}))
+    assert seen == {"one", "two", "me"}
+    assert threading.get_ident() not in box.threads
+    made.unwatch("task")
+    await made.close()
+    assert box.closed
+
+
+async def test_a_failing_provider_keeps_its_last_values() -> None:
+    box, follower = Box(), Follower()
+    made = SecretKeeper({"box": box}, lambda _: None, interval_s=0.05)
+    resolved = await made.resolve(CONFIG)
+    made.watch("task", CONFIG, resolved, follower)
+    for error in (Retriable("away"), OSError("broken"), ConfigInvalid("refused")):
+        box.error = error
+        assert await made.resolve(CONFIG) == resolved
+    assert made.failures == {"box": 3}
+    assert made.stale == {"box": 1}
+    box.error, box.values = None, {"user": "me"}  # a file that is being written
+    assert await made.resolve(CONFIG) == resolved
+    box.values = {"user": "me", "password": "two"}
+    assert (await made.resolve(CONFIG))["password"] == "two"
+    assert made.stale == {"box": 0}
+    await made.close()
+
+
+async def test_what_was_never_known_is_an_error() -> None:
+    box = Box()
+    box.error = Retriable("away")
+    made = SecretKeeper({"box": box}, lambda _: None)
+    with pytest.raises(Retriable, match="away"):
+        await made.resolve(CONFIG)
+    box.error = None
+    made = SecretKeeper({"box": box}, lambda _: None)
+    await made.resolve({"password": CONFIG["password"]})
+    box.error = Retriable("away")
+    with pytest.raises(Retriable, match="away"):
+        await made.resolve(CONFIG)  # the user's name was not asked for before
+
+
+async def test_values_are_not_asked_for_again_while_they_live() -> None:
+    box = Box()
+    box.ttl = 60_000
+    made = SecretKeeper({"box": box}, lambda _: None)
+    for _ in range(3):
+        await made.resolve(CONFIG)
+    assert box.asked == 1
+    made.watch("task", CONFIG, await made.resolve(CONFIG), Follower())
+    assert not await made.refresh("task")
+    assert box.asked == 2  # a refusal by the source is a reason to look all the same
+
+
+async def test_a_short_life_is_looked_at_before_its_end() -> None:
+    box, follower = Box(), Follower()
+    box.ttl = 500
+    made = SecretKeeper({"box": box}, lambda _: None, interval_s=0)
+    made.watch("task", CONFIG, await made.resolve(CONFIG), follower)
+    made.start()
+    box.values = {"password": "two", "user": "you"}
+    assert (await follower.next())[1] == {"password", "url"}
+    await made.close()
+
+
+async def test_a_subscription_is_faster_than_any_clock() -> None:
+    box, follower = Box(), Follower()
+    box.ttl, box.subscribes = 3_600_000, True
+    made = SecretKeeper({"box": box}, lambda _: None, interval_s=0)
+    made.watch("task", CONFIG, await made.resolve(CONFIG), follower)
+    made.start()
+    box.values = {"password": "two", "user": "me"}
+    await asyncio.to_thread(box.told[0])
+    assert (await follower.next())[0]["password"] == "two"
+    made.unwatch("task")
+    assert box.told == []
+    await made.close()
+
+
+async def test_a_provider_that_hangs_holds_nothing_up() -> None:
+    box = Box()
+    made = SecretKeeper({"box": box}, lambda _: None, deadline_s=0.1)
+    resolved = await made.resolve(CONFIG)
+    made.watch("task", CONFIG, resolved, Follower())
+    box.gate.clear()
+    asked = box.asked
+    for _ in range(3):
+        assert await made.resolve(CONFIG) == resolved
+    assert box.asked == asked + 1  # the thread that hangs is the only one
+    box.gate.set()
+    fresh = SecretKeeper({"box": Box()}, lambda _: None, deadline_s=0.05)
+    fresh._providers["box"].gate.clear()  # type: ignore[attr-defined]
+    with pytest.raises(Unanswered, match=r"config\.providers\.timeout\.ms"):
+        await fresh.resolve(CONFIG)
+    fresh._providers["box"].gate.set()  # type: ignore[attr-defined]
+
+
+async def test_what_is_still_being_written_is_not_taken() -> None:
+    class Writing(Box):
+        def get(self, path: str, keys: Collection[str]) -> ConfigData:
+            if passwords:
+                self.values = {**self.values, "password": passwords.pop(0)}
+            return super().get(path, keys)
+
+    passwords: list[str] = []
+    made = SecretKeeper({"box": Writing()}, lambda _: None)
+    assert (await made.resolve(CONFIG))["password"] == "one"
+    passwords += ["t", "two"]
+    assert (await made.resolve(CONFIG))["password"] == "one"
+    assert (await made.resolve(CONFIG))["password"] == "two"
+
+
+async def test_a_provider_that_has_failed_is_asked_again() -> None:
+    box, follower = Box(), Follower()
+    made = SecretKeeper({"box": box}, lambda _: None, interval_s=0.05)
+    made.watch("task", CONFIG, await made.resolve(CONFIG), follower)
+    box.error = Retriable("away")
+    made.start()
+    async with asyncio.timeout(10):
+        while made.failures["box"] < 2:
+            await asyncio.sleep(0.01)
+    box.values, box.error = {"password": "two", "user": "me"}, None
+    assert (await follower.next())[0]["password"] == "two"
+    await made.close()
+
+
+@pytest.mark.parametrize(("interval_s", "ttl", "due_s"), [
+    (10.0, 20_000, 16.0), (0.0, 20_000, 16.0), (10.0, 0, 0.2), (10.0, None, 10.0), (10.0, -1, 10.0), (0.0, None, None)])
+async def test_when_values_are_looked_at_again(interval_s: float, ttl: int | None, due_s: float | None) -> None:
+    box = Box()
+    box.ttl = ttl
+    made = SecretKeeper({"box": box}, lambda _: None, interval_s=interval_s)
+    begin = time.monotonic()
+    await made.resolve(CONFIG)
+    due = made._known["box", "shop"].due
+    if due_s is None:
+        assert due is None
+    else:
+        assert due is not None
+        assert begin + due_s <= due <= time.monotonic() + due_s
+
+
+async def test_who_follows_no_longer_is_told_nothing() -> None:
+    box, second = Box(), Follower()
+    made = SecretKeeper({"box": box}, lambda _: None)
+    resolved = await made.resolve(CONFIG)
+    told: list[str] = []
+
+    async def first(_: dict[str, str], names: frozenset[str]) -> None:
+        told.extend(names)
+        made.unwatch("second")
+
+    made.watch("first", CONFIG, resolved, first)
+    made.watch("second", CONFIG, resolved, second)
+    box.values = {"password": "two", "user": "me"}
+    assert await made.refresh("first")
+    assert (told, second.told.empty()) == (["password"], True)
+
+
+async def test_paths_that_nobody_follows_are_forgotten_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Paths(Box):
+        def get(self, path: str, keys: Collection[str]) -> ConfigData:
+            del path
+            return super().get("shop", keys)
+
+    monkeypatch.setattr("worker.secrets.rotation._MOST_PLACES", 3)
+    box = Paths()
+    box.ttl = 60_000
+    made = SecretKeeper({"box": box}, lambda _: None)
+    followed, others = {"a": "${box:followed:user}"}, [{"a": f"${{box:{number}:user}}"} for number in range(4)]
+    made.watch("task", followed, await made.resolve(followed), Follower())
+    for config in others:
+        await made.resolve(config)
+    assert box.asked == 5
+    for config in (others[3], followed, others[0]):
+        assert await made.resolve(config) == {"a": "me"}
+    assert box.asked == 6
+
+
+def test_passwords_change_where_they_are() -> None:
+    definition = ConfigDef([ConfigKey(name="password", type=ConfigType.PASSWORD, doc="d"),
+                            ConfigKey(name="topic", type=ConfigType.STRING, doc="d")])
+    config = definition.parse({"password": "one", "topic": "t"})
+    held = config["password"]
+    config.renew(definition.parse({"password": "two", "topic": "t"}), ["password"])
+    assert held.value == "two"
+    assert config.raw["password"] == "two"
+    assert "two" not in repr(config)
+
+
+def test_options_of_the_worker() -> None:
+    made = keeper({}, lambda _: None, {"config.providers.refresh.interval.ms": "250", "config.providers.timeout.ms": "700"})
+    assert (made._interval_s, made._deadline_s) == (0.25, 0.7)
+    with pytest.raises(ConfigInvalid, match=r"config\.providers\.timeout\.ms"):
+        keeper({}, lambda _: None, {"config.providers.timeout.ms": "1"})
+
+
+def test_plugins_of_a_newer_contract_are_refused() -> None:
+    class Newer(Box):
+        contract = 2
+
+    worker = {"config.providers": "b", "config.providers.b.class": "org.acme.Box"}
+    assert isinstance(build_providers(worker, lambda _: Box)["b"], Box)
+    with pytest.raises(ConfigInvalid, match="version 2 of the contract, and this worker knows version 1"):
+        build_providers(worker, lambda _: Newer)
+    with pytest.raises(ConfigInvalid, match="could not be found"):
+        build_providers(worker)

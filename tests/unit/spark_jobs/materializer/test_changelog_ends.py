@@ -1,0 +1,72 @@
+"""How the end of a changelog is asked for while its leader moves, over a consumer in memory."""
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from connectors.errors import Retriable
+from spark_jobs.materializer import changelog
+from spark_jobs.materializer.changelog import Changelog
+
+
+class Consumer:
+    """Asks the leader that it knows, which is gone until the metadata were read ``stale`` times; a question takes a while."""
+
+    def __init__(self, clock: Clock, code: int, stale: int) -> None:
+        self.clock, self.code, self.stale = clock, code, stale
+
+    def get_watermark_offsets(self, partition: Any, *, timeout: float) -> tuple[int, int]:
+        assert (partition.topic, partition.partition) == ("log", 3)
+        if self.stale > 0:
+            self.clock.now += timeout
+            raise KafkaException(KafkaError(self.code))
+        return 5, 9
+
+    def list_topics(self, topic: str, timeout: float) -> None:
+        assert topic == "log"
+        self.stale -= 1
+        if self.stale % 2:
+            self.clock.now += timeout
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+
+class Clock:
+    """Time that passes when somebody waits."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr(changelog, "time", found)
+    return found
+
+
+def ends(clock: Clock, code: int, stale: int) -> tuple[int, int]:
+    made = object.__new__(Changelog)
+    made.topic = "log"
+    made._consumer = Consumer(clock, code, stale)  # type: ignore[assignment]
+    return made.ends(3)
+
+
+@pytest.mark.parametrize("code", [KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError.LEADER_NOT_AVAILABLE])
+def test_a_new_leader_is_asked_as_soon_as_it_is_known(clock: Clock, code: int) -> None:
+    assert ends(clock, code, 2) == (5, 9)
+    assert clock.now < 10
+
+
+@pytest.mark.parametrize(("code", "patience_s"), [
+    (KafkaError._TIMED_OUT, 30), (KafkaError.LEADER_NOT_AVAILABLE, 10), (KafkaError.TOPIC_AUTHORIZATION_FAILED, 0)])
+def test_patience_ends(clock: Clock, code: int, patience_s: int) -> None:
+    with pytest.raises(Retriable, match="end of the changelog log"):
+        ends(clock, code, 1_000)
+    assert patience_s <= clock.now < patience_s + 10

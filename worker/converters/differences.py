@@ -1,0 +1,184 @@
+"""What differs between two schemas, field by field, for messages about schemas that a registry refuses. All pure."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: How many differences a message names.
+_SHOWN: Final = 10
+_MAX_DEPTH: Final = 50
+#: How many fields are looked at: types that use each other many times have no end of them.
+_MAX_FIELDS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class FieldShape:
+    """What the compatibility of a field depends on.
+
+    Attributes:
+        type: its type as the schema language spells it; for Protobuf with its number.
+        safe: whether data without it can be read with the schema, and the other way round: it has a default, or its language
+            needs none.
+    """
+
+    type: str
+    safe: bool = True
+
+
+Shapes = dict[str, FieldShape]
+
+
+def differences(new: Mapping[str, FieldShape], old: Mapping[str, FieldShape]) -> list[str]:
+    """Differences from ``old`` to ``new``, ``field x: ...``; harmless ones only if there are no others. At most ten."""
+    serious: list[str] = []
+    harmless: list[str] = []
+    for path, shape in new.items():
+        before = old.get(path)
+        if before is None:
+            (harmless if shape.safe else serious).append(
+                f"field {path}: added ({shape.type})" + ("" if shape.safe else " without a default"))
+        elif before.type != shape.type:
+            serious.append(f"field {path}: type changed from {before.type} to {shape.type}")
+        elif before.safe and not shape.safe:
+            harmless.append(f"field {path}: its default is gone")
+    for path, shape in old.items():
+        if path not in new:
+            (harmless if shape.safe else serious).append(
+                f"field {path}: removed ({shape.type})" + ("" if shape.safe else ", which has no default"))
+    found = serious or harmless
+    return [*found[:_SHOWN], f"and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else found
+
+
+def lacking(ours: Mapping[str, FieldShape], theirs: Mapping[str, FieldShape]) -> list[str]:
+    """Paths of the fields that ``ours`` has and ``theirs`` lacks; inner fields of a lacking one are not named."""
+    found = [path for path in ours if path not in theirs]
+    return [path for path in found if not any(path.startswith((f"{other}.", f"{other}[")) for other in found)]
+
+
+# Avro.
+
+
+def avro_shapes(schema: Any) -> Shapes:
+    """The fields of an Avro schema by path."""
+    shapes: Shapes = {}
+    _avro(schema, "", "", {}, frozenset(), shapes, 0)
+    return shapes
+
+
+def _avro(schema: Any, path: str, space: str, named: dict[str, tuple[Any, str]], within: frozenset[str], shapes: Shapes,
+          depth: int) -> None:
+    """Put the fields below ``path`` into ``shapes``.
+
+    Args:
+        schema: what stands there.
+        path: the names that lead to it.
+        space: the namespace it stands in.
+        named: the records met so far, by full name, with the namespace they stand in.
+        within: the records that it stands in: one that contains itself ends there.
+        shapes: what was found.
+        depth: how deep it stands.
+    """
+    if depth > _MAX_DEPTH or len(shapes) > _MAX_FIELDS:
+        return
+    if isinstance(schema, list):
+        for branch in schema:
+            _avro(branch, path, space, named, within, shapes, depth + 1)
+    elif isinstance(schema, str):
+        full = _full_name(schema, space)
+        name = full if full in named else schema
+        if name in named and name not in within:
+            found, where = named[name]
+            _avro(found, path, where, named, within, shapes, depth + 1)
+    elif isinstance(schema, dict):
+        kind = schema.get("type")
+        if kind == "record":
+            name = _full_name(str(schema.get("name")), str(schema.get("namespace") or space))
+            named[name] = schema, space
+            for member in schema.get("fields", ()):
+                place = f"{path}.{member['name']}" if path else str(member["name"])
+                shapes.setdefault(place, FieldShape(_avro_type(member["type"]), "default" in member))
+                _avro(member["type"], place, name.rpartition(".")[0], named, within | {name}, shapes, depth + 1)
+        elif kind in ("array", "map"):
+            _avro(schema["items" if kind == "array" else "values"], f"{path}[]", space, named, within, shapes, depth + 1)
+        elif isinstance(kind, dict | list):
+            _avro(kind, path, space, named, within, shapes, depth + 1)
+
+
+def _full_name(name: str, space: str) -> str:
+    return name if "." in name or not space else f"{space}.{name}"
+
+
+def _avro_type(schema: Any) -> str:
+    if isinstance(schema, list):
+        return " or ".join(_avro_type(branch) for branch in schema)
+    if isinstance(schema, dict):
+        kind = schema.get("type")
+        if kind in ("record", "enum", "fixed"):
+            return str(schema.get("name")).rpartition(".")[2]
+        if kind == "array":
+            return f"array of {_avro_type(schema['items'])}"
+        if kind == "map":
+            return f"map of {_avro_type(schema['values'])}"
+        if isinstance(kind, dict | list):
+            return _avro_type(kind)
+        logical = schema.get("logicalType")
+        size = f"({schema.get('precision')},{schema.get('scale', 0)})" if logical == "decimal" else ""
+        return f"{kind} {logical}{size}" if logical else str(kind)
+    return str(schema).rpartition(".")[2]  # a type's simple name, as where it is defined
+
+
+# JSON Schema.
+
+
+def json_shapes(schema: Any) -> Shapes:
+    """The properties of a JSON Schema by path; those behind references to other documents are not known."""
+    shapes: Shapes = {}
+    _json(schema, schema, "", shapes, set(), 0)
+    return shapes
+
+
+def _json(schema: Any, root: Any, path: str, shapes: Shapes, followed: set[tuple[str, str]], depth: int) -> None:
+    if depth > _MAX_DEPTH or len(shapes) > _MAX_FIELDS or not isinstance(schema, dict):
+        return
+    reference = str(schema.get("$ref", ""))
+    if reference and (path, reference) not in followed:  # a second time it leads to the same fields
+        followed.add((path, reference))
+        _json(_referred(root, reference), root, path, shapes, followed, depth + 1)
+    for combined in ("oneOf", "anyOf", "allOf"):
+        for part in schema.get(combined, ()):
+            _json(part, root, path, shapes, followed, depth + 1)
+    required = schema.get("required", ())
+    for name, member in schema.get("properties", {}).items():
+        place = f"{path}.{name}" if path else str(name)
+        shapes.setdefault(place, FieldShape(_json_type(member), name not in required))
+        _json(member, root, place, shapes, followed, depth + 1)
+    _json(schema.get("items"), root, f"{path}[]", shapes, followed, depth + 1)
+    _json(schema.get("additionalProperties"), root, f"{path}[]", shapes, followed, depth + 1)
+
+
+def _referred(root: Any, reference: str) -> Any:
+    """What a reference into the same document means; None for other ones, and where nothing stands."""
+    if not reference.startswith("#"):
+        return None
+    found = root
+    for step in reference[1:].split("/")[1:]:
+        name = unquote(step).replace("~1", "/").replace("~0", "~")
+        found = found.get(name) if isinstance(found, dict) else None
+    return found
+
+
+def _json_type(schema: Any) -> str:
+    if not isinstance(schema, dict):
+        return "anything"
+    for combined in ("oneOf", "anyOf"):
+        if combined in schema:
+            return " or ".join(_json_type(part) for part in schema[combined])
+    if "$ref" in schema:
+        return str(schema["$ref"])
+    kind = schema.get("type", "enum" if "enum" in schema else "anything")
+    text = " or ".join(map(str, kind)) if isinstance(kind, list) else str(kind)
+    return f"array of {_json_type(schema['items'])}" if text == "array" and "items" in schema else text

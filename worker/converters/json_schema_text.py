@@ -1,0 +1,164 @@
+"""Connect schemas as JSON Schema (draft 7), spelled as Confluent's JsonSchemaData spells them.
+
+The order of members is Java's, ``HashMap``'s where that is what Java uses: a registry takes a text with another order for
+another schema, and so a topic that Java wrote before keeps its schema's version.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.errors import Skippable
+from connectors.schema import DECIMAL, Type
+from worker.converters.avro_schema import string_text
+from worker.converters.base import member_path
+from worker.converters.java_order import copy_order, hash_order
+from worker.converters.javatext import decimal_text
+from worker.converters.json_text import ONE_OF, JsonSettings, value_text
+
+if TYPE_CHECKING:
+    from connectors.schema import Schema
+
+NAMESPACE: Final = "io.confluent.connect.json"
+ENUM: Final = f"{NAMESPACE}.Enum"
+NULL_SYMBOL: Final = "<NULL>"
+_INTEGERS: Final = (Type.INT8, Type.INT16, Type.INT32, Type.INT64)
+_CONNECT: Final = {Type.FLOAT32: "float32", Type.FLOAT64: "float64", Type.BYTES: "bytes", Type.MAP: "map"}
+_MAX_DEPTH: Final = 150
+
+
+@dataclass(frozen=True, slots=True)
+class JsonSchemaSettings:
+    """The options that decide the mapping.
+
+    Attributes:
+        values: how values are written.
+        additional: ``object.additional.properties``.
+        optional: ``use.optional.for.nonrequired``.
+        flatten: ``flatten.singleton.unions``.
+    """
+
+    values: JsonSettings
+    additional: bool = True
+    optional: bool = False
+    flatten: bool = True
+
+
+def is_union(schema: Schema) -> bool:
+    """Whether a STRUCT stands for ``oneOf``: one of its fields is set."""
+    return schema.type is Type.STRUCT and schema.name == ONE_OF
+
+
+def is_string_map(schema: Schema) -> bool:
+    """Whether a MAP is a JSON object; else it is an array of objects with key and value."""
+    return schema.key_schema is not None and schema.key_schema.type is Type.STRING and not schema.key_schema.optional
+
+
+def json_schema_text(schema: Schema, settings: JsonSchemaSettings) -> str:
+    """The text of the JSON Schema for ``schema``.
+
+    Raises:
+        Skippable: it can't be expressed.
+    """
+    return _text(schema, settings, None, "", 0)
+
+
+def _text(schema: Schema | None, settings: JsonSchemaSettings, index: int | None, path: str, depth: int, *,
+          nullable: bool = True) -> str:
+    if schema is None:
+        raise Skippable(f"JsonSchemaConverter needs the schemas of all that {path or 'the value'} holds: give arrays a schema "
+                        "of their elements, and maps those of their keys and values.")
+    if depth > _MAX_DEPTH:
+        raise Skippable(f"Cannot write the schema of {path[:200]}: it is nested more than {_MAX_DEPTH} levels deep.")
+    if is_union(schema):
+        branches = ['{"type":"null"}'] if schema.optional else []
+        branches += [_text(member.schema, settings, number, member_path(path, member.name), depth + 1, nullable=False)
+                     for number, member in enumerate(schema.fields)]
+        return _combined(branches, index)
+    if schema.optional and nullable:
+        return _combined(['{"type":"null"}', _plain(schema, settings, None, path, depth)], index)
+    return _plain(schema, settings, index, path, depth)
+
+
+def _combined(branches: list[str], index: int | None) -> str:
+    place = "" if index is None else f'"connect.index":{index},'
+    return "{" + place + '"oneOf":[' + ",".join(branches) + "]}"
+
+
+def _plain(schema: Schema, settings: JsonSchemaSettings, index: int | None, path: str, depth: int) -> str:
+    kind, inner = _kind(schema, settings, path, depth)
+    connect = _connect_type(schema)
+    noted = {"connect.type": f'"{connect}"'} if connect else {}
+    members = []
+    if schema.name is not None:
+        members.append(f'"title":{string_text(schema.name)}')
+    if schema.version is not None:
+        noted["connect.version"] = str(schema.version)
+    if schema.doc is not None:
+        members.append(f'"description":{string_text(schema.doc)}')
+    parameters = {key: text for key, text in schema.parameters if not key.startswith(NAMESPACE)}
+    if parameters:
+        # JSON's object is made with room for just as many as there are.
+        order = hash_order(hash_order(parameters), 1 << (len(parameters) - 1).bit_length())
+        noted["connect.parameters"] = "{" + ",".join(f"{string_text(key)}:{string_text(parameters[key])}"
+                                                     for key in order) + "}"
+    if schema.default is not None:
+        members.append(f'"default":{_default(schema, settings)}')
+    if index is not None:
+        noted["connect.index"] = str(index)
+    members += [f'"{key}":{noted[key]}' for key in copy_order(hash_order(noted))]
+    if kind == "boolean":  # the only one whose type Java writes last
+        return "{" + ",".join([*members, '"type":"boolean"']) + "}"
+    first = [f'"type":"{kind}"'] if kind else []
+    if schema.type is Type.STRUCT and not settings.additional:
+        first.append('"additionalProperties":false')
+    return "{" + ",".join([*first, *members, *inner]) + "}"
+
+
+def _kind(schema: Schema, settings: JsonSchemaSettings, path: str, depth: int) -> tuple[str, list[str]]:
+    """The JSON type (empty for enums), and the members that describe what is inside."""
+    kind = schema.type
+    if kind in _INTEGERS:
+        return "integer", []
+    if kind in (Type.FLOAT32, Type.FLOAT64):
+        return "number", []
+    if kind is Type.BOOLEAN:
+        return "boolean", []
+    if kind is Type.BYTES:
+        return ("number" if schema.name == DECIMAL and settings.values.numeric_decimals else "string"), []
+    if kind is Type.STRING:
+        if schema.parameter(ENUM) is None:
+            return "string", []
+        symbols = [key.removeprefix(f"{ENUM}.") for key, _ in schema.parameters if key.startswith(f"{ENUM}.")]
+        return "", ['"enum":[' + ",".join("null" if each == NULL_SYMBOL else string_text(each) for each in symbols) + "]"]
+    if kind is Type.ARRAY:
+        return "array", [f'"items":{_text(schema.value_schema, settings, None, f"{path}[]", depth + 1)}']
+    if kind is Type.MAP:
+        if is_string_map(schema):
+            return "object", [f'"additionalProperties":{_text(schema.value_schema, settings, None, f"{path}[]", depth + 1)}']
+        key = _text(schema.key_schema, settings, 0, f"the keys of {path or 'the map'}", depth + 1)
+        value = _text(schema.value_schema, settings, 1, f"{path}[]", depth + 1)
+        properties = ",".join(f'"{name}":{text}' for name, text in (("value", value), ("key", key)))
+        return "array", ['"items":{"type":"object","properties":{' + properties + "}}"]
+    texts = {member.name: _text(member.schema, settings, number, member_path(path, member.name), depth + 1)
+             for number, member in enumerate(schema.fields)}
+    if not texts:
+        return "object", []
+    return "object", ['"properties":{' + ",".join(f"{string_text(name)}:{texts[name]}" for name in hash_order(texts)) + "}"]
+
+
+def _connect_type(schema: Schema) -> str:
+    return schema.type.value if schema.type in _INTEGERS else _CONNECT.get(schema.type, "")
+
+
+def _default(schema: Schema, settings: JsonSchemaSettings) -> str:
+    # Text of characters beyond the BMP stands as it is in a schema, escaped in a value: the same string to every reader.
+    value: Any = schema.default
+    if isinstance(value, str):
+        return string_text(value)
+    text = value_text(schema, value, settings.values, "the default")
+    if isinstance(value, float | Decimal) and text[0] != '"':
+        # Java's JSON schema library shortens plain decimals; those with an exponent it prints as BigDecimal does.
+        return decimal_text(Decimal(text)) if "E" in text else text.rstrip("0").rstrip(".") if "." in text else text
+    return text

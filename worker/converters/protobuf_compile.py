@@ -1,0 +1,306 @@
+"""Compiles one function per schema that writes Protobuf's binary form.
+
+As in ``avro_compile`` it is straight-line Python made for the schema: a struct's fields are taken in one step, their classes
+are checked in one expression, the pieces are joined once. What it can't vouch for goes to ``protobuf_write``.
+"""
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.schema import DATE, DECIMAL, TIME, Type
+from worker.converters.avro_write import SHORT
+from worker.converters.javatext import decimal_scale
+from worker.converters.json_text import INTEGER_BITS
+from worker.converters.protobuf_schema import ProtoField
+from worker.converters.protobuf_write import (
+    DOUBLE,
+    FLOAT,
+    SIZED,
+    date_message,
+    decimal_message,
+    message_bytes,
+    scalar_bytes,
+    sized,
+    tag,
+    time_message,
+    timestamp_message,
+    value_bytes,
+    varint,
+    wire_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from worker.converters.base import Encode
+    from worker.converters.protobuf_schema import ProtoFile, ProtoMessage
+
+_CLASSES: Final = {Type.FLOAT32: "float", Type.FLOAT64: "float", Type.BOOLEAN: "bool", Type.STRING: "str", Type.BYTES: "bytes",
+                   Type.ARRAY: "list", Type.MAP: "dict", Type.STRUCT: "dict"}
+#: Member of envelopes that says where a record comes from: of much the same values in one record after the other.
+_SOURCE: Final = "source"
+#: Types of these values whose bytes are kept for the next record.
+_KEPT: Final = frozenset({Type.INT32, Type.INT64, Type.STRING})
+#: Integers whose range is that of their Connect type.
+_VARINTS: Final = ("int32", "int64", "uint64")
+
+
+def compile_protobuf(file: ProtoFile, root: Any, head: bytes, *, replace_null: bool) -> Encode:
+    """The function that encodes values behind ``head`` (magic byte, schema id, message indexes).
+
+    Args:
+        file: the messages.
+        root: the Connect schema of the values.
+        head: see above.
+        replace_null: whether a field's default is written where it is null.
+    """
+    if file.message is None:
+        return _single(file, root, head)
+    message = file.message
+
+    def slow(value: Any) -> bytes:
+        return head + message_bytes(message, value, replace_null=replace_null)
+
+    return _Compiler(replace_null=replace_null).function(message, head, slow)
+
+
+def _single(file: ProtoFile, schema: Any, head: bytes) -> Encode:
+    """Values that are no structs: in the wrapper of their type."""
+    scalar = {"Int32Value": "int32", "Int64Value": "int64", "FloatValue": "float", "DoubleValue": "double", "BoolValue": "bool",
+              "StringValue": "string", "BytesValue": "bytes"}[file.wrapper]
+    member = ProtoField("value", "value", 1, scalar, "", schema, schema, scalar)
+    wire = wire_of(scalar)
+    first = tag(1, wire)
+
+    def encode_single(value: Any) -> bytes | None:
+        if value is None:  # a tombstone, whatever the schema's default
+            return None
+        data = scalar_bytes(member, value, "")
+        if not (data if wire is SIZED else any(data)):
+            return head
+        return head + first + (sized(data) if wire is SIZED else data)
+
+    return encode_single
+
+
+class _Leave(Exception):
+    """The value has to go the slow way."""
+
+
+class _Compiler:
+    """Writes the source for one file; names in it are bound in ``_names``."""
+
+    def __init__(self, *, replace_null: bool) -> None:
+        self._replace_null = replace_null
+        self._names: dict[str, Any] = {"SHORT": SHORT, "varint": varint, "sized": sized, "join": b"".join, "Leave": _Leave,
+                                       "double": DOUBLE, "single": FLOAT}
+        self._functions: list[str] = []
+        self._done: dict[int, str] = {}
+        self._count = 0
+
+    def function(self, message: ProtoMessage, head: bytes, slow: Encode) -> Encode:
+        """The encoder of the root message."""
+        body = self._message(message)
+        self._names.update(slow=slow, head=head, failures=(
+            _Leave, UnicodeEncodeError, OverflowError, TypeError, ValueError, KeyError, AttributeError, struct.error))
+        source = "\n".join([
+            *self._functions,
+            "def encode_value(value):",
+            "    if value is None: return None",
+            "    try:",
+            f"        return head + {body}(value)",
+            "    except failures:",
+            "        return slow(value)",
+        ])
+        exec(compile(source, f"<protobuf encoder of {message.name}>", "exec"), self._names)  # noqa: S102 - own source
+        made: Encode = self._names["encode_value"]
+        return made
+
+    def _fresh(self, stem: str) -> str:
+        self._count += 1
+        return f"{stem}{self._count}"
+
+    def _bind(self, stem: str, value: Any) -> str:
+        name = self._fresh(stem)
+        self._names[name] = value
+        return name
+
+    def _keep(self, name: str, before: list[str], expressions: list[str], kept: list[str]) -> tuple[list[str], list[str]]:
+        """As ``_field`` gave it, but the bytes of the last value stay for the next record if it has the very same object."""
+        # Object and bytes stand in one tuple, which is replaced as a whole: another thread may use the function too.
+        store, out = self._bind("kept", (object(), b"")), self._fresh("b")
+        kept.append(store)
+        joined = expressions[0] if len(expressions) == 1 else " + ".join(expressions)
+        return [f"    k = {store}", f"    if {name} is k[0]: {out} = k[1]", "    else:", *[f"    {line}" for line in before],
+                f"        {out} = {joined}", f"        {store} = {name}, {out}"], [out]
+
+    def _message(self, message: ProtoMessage, *, keeps: bool = False) -> str:
+        """The name of a function that makes a struct's content, defined on the way."""
+        known = self._done.get(id(message))
+        if known is not None:
+            return known
+        name = self._done[id(message)] = self._fresh("message")
+        locals_ = {member.number: self._fresh("x") for member in message.fields}
+        lines = self._fetch(message, locals_)
+        checks = []
+        for member in message.fields:
+            local = locals_[member.number]
+            if self._replace_null and member.schema.default is not None:
+                lines.append(f"    if {local} is None: {local} = {self._bind('default', member.schema.default)}")
+            if check := self._check(member, local):
+                checks.append(check)
+        if checks:
+            lines.append(f"    if not ({' and '.join(checks)}): raise Leave")
+        pieces: list[str] = []
+        kept: list[str] = []
+        for member in sorted(message.fields, key=lambda each: each.number):
+            local = locals_[member.number]
+            before, expressions = self._field(member, local)
+            if keeps and member.schema.type in _KEPT and member.scalar and not member.wrapped:
+                before, expressions = self._keep(local, before, expressions, kept)
+            lines += before
+            pieces += expressions
+        if kept:
+            lines.insert(0, f"    global {', '.join(kept)}")
+        result = "b''" if not pieces else pieces[0] if len(pieces) == 1 else f"join(({', '.join(pieces)},))"
+        self._functions.append("\n".join([f"def {name}(value):", *lines, f"    return {result}"]))
+        return name
+
+    def _fetch(self, message: ProtoMessage, locals_: dict[int, str]) -> list[str]:
+        if not message.fields:
+            return ["    if value: raise Leave"]
+        names = self._bind("names", frozenset(member.source for member in message.fields))
+        fetched = [(locals_[member.number], repr(member.source)) for member in message.fields]
+        return [f"    if len(value) == {len(fetched)}:",
+                *[f"        {local} = value[{key}]" for local, key in fetched],
+                f"    elif value.keys() <= {names}:",
+                "        get = value.get",
+                *[f"        {local} = get({key})" for local, key in fetched],
+                "    else: raise Leave"]
+
+    def _check(self, member: ProtoField, name: str) -> str:
+        """An expression that is true for values of the right class and range."""
+        schema = member.schema
+        if member.symbols:
+            return "" if schema.optional else f"{name} is not None"
+        if schema.type in INTEGER_BITS:
+            limit = 1 << INTEGER_BITS[schema.type]
+            # What is beyond 64 bits has no varint; narrower types need looking at.
+            narrow = f" and {-limit} <= {name} < {limit}"
+            expression = f"type({name}) is int{narrow}"
+        elif schema.name == DECIMAL:
+            return "" if schema.optional else f"{name} is not None"
+        else:
+            expression = f"type({name}) is {_CLASSES[schema.type]}"
+        return f"({name} is None or {expression})" if schema.optional else expression
+
+    def _field(self, member: ProtoField, name: str) -> tuple[list[str], list[str]]:
+        """Statements to run, and expressions whose bytes are the field with its tag."""
+        if member.schema.type is Type.MAP:
+            return [], [self._map(member, name)]
+        if member.schema.type is Type.ARRAY:
+            return [], [self._array(member, name)]
+        if not member.scalar or member.wrapped:
+            content = self._content(member)
+            present = f"{tag(member.number, SIZED)!r} + sized({content}({name}))"
+            return [], [f"(b'' if {name} is None else {present})" if member.schema.optional else f"{present}"]
+        return self._scalar(member, name)
+
+    def _scalar(self, member: ProtoField, name: str) -> tuple[list[str], list[str]]:
+        first = repr(tag(member.number, wire_of(member.scalar)))
+        kept = member.label == "optional"  # with presence: zero is written too
+        absent = f"{name} is None" if kept else f"not {name}"
+        kind = member.element.type
+        if member.symbols or (kind in INTEGER_BITS and member.scalar not in _VARINTS):
+            content = self._content(member)
+            skip = f"{name} is None or {name} == {self._zero(member)!r}" if member.symbols and not kept else absent
+            return [], [f"(b'' if {skip} else {first} + {content}({name}))"]
+        if kind in INTEGER_BITS:
+            low = 0 if kept else 1
+            present = f"{first} + SHORT[{name}] if {low} <= {name} < {len(SHORT)} else {first} + varint({name})"
+            return [], [f"(b'' if {absent} else {present})"]
+        if kind is Type.BOOLEAN:
+            if kept:
+                return [], [f"(b'' if {absent} else {first} + (b'\\1' if {name} else b'\\0'))"]
+            return [], [f"({first} + b'\\1' if {name} else b'')"]
+        if kind is Type.STRING:
+            text, size = self._fresh("t"), self._fresh("h")
+            return [f"    if {absent}: {size} = {text} = b''",
+                    "    else:",
+                    f"        {text} = {name}.encode()",
+                    f"        {size} = {first} + (SHORT[n] if (n := len({text})) < {len(SHORT)} else varint(n))"], [size, text]
+        if kind is Type.BYTES:
+            return [], [f"(b'' if {absent} else {first} + sized({name}))"]
+        pack, zero = ("double", bytes(8)) if kind is Type.FLOAT64 else ("single", bytes(4))
+        if kept:
+            return [], [f"(b'' if {absent} else {first} + {pack}({name}))"]
+        return [], [f"(b'' if {name} is None or (p := {pack}({name})) == {zero!r} else {first} + p)"]
+
+    @staticmethod
+    def _zero(member: ProtoField) -> Any:
+        return next(symbol if member.element.type is Type.STRING else number for symbol, number in member.symbols
+                    if number == 0)
+
+    def _array(self, member: ProtoField, name: str) -> str:
+        content = self._content(member, element=True)
+        if member.scalar and not member.wrapped and wire_of(member.scalar) is not SIZED:
+            head = repr(tag(member.number, SIZED))
+            return f"({head} + sized(join([{content}(item) for item in {name}])) if {name} else b'')"
+        head = repr(tag(member.number, SIZED))
+        return f"(join([{head} + sized({content}(item)) for item in {name}]) if {name} else b'')"
+
+    def _map(self, member: ProtoField, name: str) -> str:
+        if member.message is None:
+            raise TypeError("a map field without its entry's message")
+        pieces, lines, checks = [], [], []
+        for part, local in zip(member.message.fields, ("key", "item"), strict=True):
+            if check := self._check(part, local):
+                checks.append(check)
+            before, expressions = self._field(part, local)
+            lines += before
+            pieces += expressions
+        entry = self._fresh("entry")
+        self._functions.append("\n".join([
+            f"def {entry}(key, item):", *([f"    if not ({' and '.join(checks)}): raise Leave"] if checks else []), *lines,
+            f"    return {tag(member.number, SIZED)!r} + sized(join(({', '.join(pieces)},)))"]))
+        return f"(join([{entry}(key, item) for key, item in {name}.items()]) if {name} else b'')"
+
+    def _content(self, member: ProtoField, *, element: bool = False) -> str:
+        """The name of a function that makes one value's content, without tag and length; it checks the value itself."""
+        schema = member.element
+        if member.message is not None:
+            return self._message(member.message, keeps=member.source == _SOURCE)
+        if schema.name == DECIMAL and schema.type is Type.BYTES:
+            scale = decimal_scale(schema)
+            return self._bind("decimal", lambda value: decimal_message(value, scale))
+        if not member.scalar:
+            return self._bind("logical", _checked({DATE: date_message, TIME: time_message}.get(schema.name or "",
+                                                                                               timestamp_message)))
+        if element and not member.wrapped:
+            return self._element(member)
+        return self._bind("value", lambda value: value_bytes(member, value, replace_null=False, path=member.source, depth=0))
+
+    def _element(self, member: ProtoField) -> str:
+        """As ``_content``, for what arrays of scalars hold."""
+        kind = member.element.type
+        name = self._fresh("item")
+        if kind in INTEGER_BITS and member.scalar in _VARINTS and not member.symbols:
+            limit = 1 << INTEGER_BITS[kind]
+            lines = [f"    if type(value) is not int or not {-limit} <= value < {limit}: raise Leave",
+                     f"    return SHORT[value] if 0 <= value < {len(SHORT)} else varint(value)"]
+        elif kind is Type.STRING and not member.symbols:
+            lines = ["    return value.encode()"]
+        else:
+            return self._content(member)
+        self._functions.append("\n".join([f"def {name}(value):", *lines]))
+        return name
+
+
+def _checked(make: Callable[[int], bytes]) -> Callable[[Any], bytes]:
+    def checked(value: Any) -> bytes:
+        if type(value) is not int:
+            raise _Leave
+        return make(value)
+
+    return checked

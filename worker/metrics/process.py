@@ -1,0 +1,82 @@
+"""Threads, garbage collection and the event loop of this process."""
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import time
+from typing import Any, Final
+
+from worker.metrics.windows import Maximum
+from worker.protocol import ProcessStats
+
+#: Records in flight are freed by their reference counts: with Python's own thresholds the collector would run after every 700
+#: of them. The middle generation is kept small, because it grows by all that thousands of tasks that start set up, and a
+#: collection of it holds the event loop for as long as it takes.
+_THRESHOLDS: Final = (50_000, 3, 700)
+_BEAT_S: Final = 0.25
+
+
+def settle_heap() -> None:
+    """What is loaded now stays: the collector need not look at it again and again. Blocks for some 100 ms."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_THRESHOLDS)
+
+
+class GcWatch:
+    """Times Python's garbage collector from ``start`` on; one per process. Costs two clock reads per collection."""
+
+    def __init__(self) -> None:
+        self._began = 0.0
+        self._runs = [0, 0, 0]
+        self._seconds = [0.0, 0.0, 0.0]
+
+    def start(self) -> None:
+        """Begin to count."""
+        gc.callbacks.append(self._called)
+
+    def stop(self) -> None:
+        """Count no more."""
+        if self._called in gc.callbacks:
+            gc.callbacks.remove(self._called)
+
+    def _called(self, phase: str, info: dict[str, Any]) -> None:
+        if phase == "start":
+            self._began = time.perf_counter()
+        elif self._began:
+            generation = info["generation"]
+            self._runs[generation] += 1
+            self._seconds[generation] += time.perf_counter() - self._began
+
+    def stats(self) -> ProcessStats:
+        """The process's numbers now."""
+        return ProcessStats(threading.active_count(), tuple(self._runs), tuple(self._seconds))
+
+
+class LoopLag:
+    """The longest time in seconds that the running event loop was late in the last 30 to 60 seconds."""
+
+    def __init__(self) -> None:
+        self._beat = time.monotonic()
+        self._longest = Maximum(self._beat)
+        self._handle: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Begin to measure; on the event loop."""
+        self._beat = time.monotonic()
+        self._handle = asyncio.get_running_loop().call_later(_BEAT_S, self._tick)
+
+    def stop(self) -> None:
+        """Measure no more."""
+        if self._handle is not None:
+            self._handle.cancel()
+
+    def seconds(self) -> float:
+        """As of now."""
+        return self._longest.value(time.monotonic())
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        self._longest.add(max(0.0, now - self._beat - _BEAT_S), now)
+        self.start()

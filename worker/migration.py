@@ -1,0 +1,232 @@
+"""``millrace migrate-check``: what becomes of a Kafka Connect cluster's connectors when Millrace takes its topics over.
+
+Reads the worker's properties and the cluster's config and offsets topics, writes nothing, and may be run while the Java
+cluster runs. Each connector's configuration is validated as ``PUT /connector-plugins/.../config/validate`` does it, which
+includes the connector's own look at its source.
+"""
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from aiokafka.errors import KafkaError
+
+from connectors.errors import ConfigInvalid, MillraceError, Retriable
+from offsets.admin import TopicAdmin
+from offsets.store import OffsetStore
+from worker.config import parse_worker
+from worker.control import clients
+from worker.control.stores import ConfigStore
+from worker.plugins.catalog import Catalog
+from worker.plugins.describe import describe_all
+from worker.plugins.environments import scan
+from worker.plugins.isolation import own_distributions
+from worker.plugins.providers import provider_finder
+from worker.plugins.registry import PluginRegistry
+from worker.properties import load
+from worker.secrets.masking import SecretMasker
+from worker.secrets.providers import ConfigTransformer, build_providers, references
+from worker.validation import validate
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from offsets.cluster import ClusterSnapshot
+
+#: Words in the simple names of Java classes of sink connectors.
+_SINK: Final = "Sink"
+_CLASS: Final = "connector.class"
+#: How the validation begins to say that a connector's class is not known.
+_NOT_FOUND: Final = "Failed to find any class that implements Connector and which name matches"
+
+
+@dataclass(slots=True)
+class Finding:
+    """What was found about one connector.
+
+    Attributes:
+        name: the connector.
+        connector_class: as it is configured.
+        state: what its operator wants: STARTED, PAUSED or STOPPED.
+        offsets: source partitions with a saved offset.
+        problems: why it can't run here, one sentence each.
+        notes: what else the operator should know.
+    """
+
+    name: str
+    connector_class: str
+    state: str
+    offsets: int
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Report:
+    """The whole result: warnings about the worker's properties, and a finding per connector."""
+
+    worker: list[str]
+    config_topic: str
+    findings: list[Finding]
+
+    @property
+    def ready(self) -> bool:
+        """Whether every connector can run here."""
+        return not any(finding.problems for finding in self.findings)
+
+
+async def check(properties: Mapping[str, str], deadline_s: float = 60.0) -> Report:
+    """Look at everything. Takes as long as the connectors' own checks do.
+
+    Args:
+        properties: the worker's, as in its file.
+        deadline_s: for reading each topic, and for each connector's own check.
+
+    Raises:
+        ConfigInvalid: the worker's properties can't work here, or a topic does not exist.
+        Retriable: Kafka can't be reached.
+        MillraceError: a topic can't be read.
+    """
+    masker = SecretMasker()
+    providers = await asyncio.to_thread(build_providers, properties, provider_finder(properties))
+    transformer = ConfigTransformer(providers, masker.add)
+    resolved, _ = await transformer.transform_async(properties)
+    masker.learn(resolved)
+    config, warnings = parse_worker(resolved)
+    client = await asyncio.to_thread(clients.reader, resolved, "millrace-migrate-check")
+    snapshot, offsets = await _read(config["config.storage.topic"], config["offset.storage.topic"], client, deadline_s)
+    registry = await asyncio.to_thread(PluginRegistry, resolved.get("plugin.path", ""))
+    catalog, unusable = await plugins_of(registry, resolved.get("plugin.path", ""))
+    findings = []
+    for name, connector in sorted(snapshot.connectors.items()):
+        finding = Finding(name, connector.get(_CLASS, ""), snapshot.target_state(name), offsets.get(name, 0))
+        selection = catalog.select(connector, resolved)
+        refused = selection.problems.get(_CLASS, "")
+        if refused and not refused.startswith(_NOT_FOUND):
+            finding.problems.append(refused)  # it is there, but can't be used
+        elif selection.environments:
+            finding.problems += selection.problems.values()
+            names = ", ".join(catalog.environments[key].name for key in selection.environments)
+            finding.notes.append(f"its plugins are in {names} of plugin.path: the worker checks its options when it starts it")
+        else:
+            await _examine(finding, connector, registry, transformer, masker, resolved, deadline_s)
+        if name in snapshot.inconsistent:
+            finding.notes.append("its task configurations are incomplete in the topic (compaction): they are made anew")
+        findings.append(finding)
+    return Report([*warnings, *unusable], config["config.storage.topic"], findings)
+
+
+async def plugins_of(registry: PluginRegistry, plugin_path: str) -> tuple[Catalog, list[str]]:
+    """All plugins of Millrace and of the environments in ``plugin.path``; and which can't be used, with the reason."""
+    own = await asyncio.to_thread(own_distributions)
+    found = await asyncio.to_thread(scan, [item.strip() for item in plugin_path.split(",") if item.strip()], own)
+    described = await describe_all(found.environments.values())
+    failures = {"": registry.failures} | {
+        found.environments[key].name: each.failures for key, each in described.items()}
+    unusable = [f"plugins in {what} can't be used: {why}" for what, why in found.failures.items()]
+    unusable += [f"plugin {value} can't be used: {why}" for each in failures.values() for value, why in each.items()]
+    return Catalog([*registry.infos(), *(plugin for each in described.values() for plugin in each.plugins)],
+                   found.environments, own, failures=failures), unusable
+
+
+async def _read(config_topic: str, offsets_topic: str, client: Mapping[str, Any],
+                deadline_s: float) -> tuple[ClusterSnapshot, dict[str, int]]:
+    # A worker would create what is missing; here a missing topic is a mistake in the file.
+    async with TopicAdmin(client, deadline_s) as admin:
+        for named_by, topic in (("config.storage.topic", config_topic), ("offset.storage.topic", offsets_topic)):
+            try:
+                present = await admin.partitions(topic)
+            except KafkaError as error:
+                raise ConfigInvalid(f"topic {topic!r} ({named_by}) can't be described ({error!r}): this user needs the "
+                                    "permissions Describe and Read on it") from error
+            if present is None:
+                raise ConfigInvalid(f"topic {topic!r} ({named_by}) does not exist, or this user may not see it: check that "
+                                    f"{named_by} and bootstrap.servers are the Java cluster's, and the user's permissions")
+    configs = ConfigStore(config_topic, client, lambda _: None)
+    try:
+        await configs.log.start(deadline_s)
+    except Retriable as error:
+        raise Retriable(f"the config topic {config_topic!r} could not be read ({error}): check bootstrap.servers, that "
+                        "config.storage.topic is the Java cluster's, and that this user may read it") from error
+    try:
+        snapshot = configs.snapshot
+    finally:
+        await configs.log.stop()
+    store = OffsetStore(offsets_topic, client)
+    await store.start(deadline_s)
+    try:
+        return snapshot, {name: len(store.raw(name)) for name in snapshot.connectors}
+    finally:
+        await store.stop()
+
+
+async def _examine(finding: Finding, connector: Mapping[str, str], registry: PluginRegistry, transformer: ConfigTransformer,
+                   masker: SecretMasker, worker: Mapping[str, str], deadline_s: float) -> None:
+    """Fill in problems and notes; every text is free of secrets."""
+    try:
+        resolved, _ = await transformer.transform_async(connector)
+        masker.learn(resolved)
+        for value in resolved.values():
+            for provider, path, key in references(value):
+                finding.notes.append(f"${{{provider}:{path}:{key}}} has no value on this machine: run this where the worker "
+                                     "will run, and name its config.providers")
+        answer = await validate(registry, connector, None, worker, resolved=resolved, deadline_s=deadline_s)
+    except ConfigInvalid as error:
+        finding.problems.append(_unknown(finding.connector_class, str(error)) or masker.scrub(str(error)))
+        return
+    except MillraceError as error:
+        finding.problems.append(masker.scrub(str(error)))
+        return
+    for item in answer["configs"]:
+        finding.problems += [masker.scrub(text if item["value"]["name"] in text else f"{item['value']['name']}: {text}")
+                             for text in item["value"]["errors"]]
+    finding.notes += [masker.scrub(f"{each['name']}: {each['message']}") for each in answer.get("warnings", ())]
+    if not finding.offsets and finding.state != "STOPPED":
+        finding.notes.append("no offset is saved: it starts from the beginning")
+
+
+def _unknown(connector_class: str, complaint: str) -> str | None:
+    """What to say of a class that is not here, where there is more to say than the validation's complaint."""
+    if not connector_class.strip():
+        return f"{_CLASS} is missing"
+    if _SINK in connector_class.rpartition(".")[2]:
+        return (f"{connector_class} is a sink connector: those don't run here, Spark jobs take their place "
+                "(docs/connectors/spark-job.md). Delete it, or leave it FAILED, once a job does its work")
+    if complaint.startswith(_NOT_FOUND):
+        # The complaint goes on with all classes that there are: too long for a list of many connectors.
+        return (f"{connector_class} is not here (`millrace plugins` shows what is): put a package that has it into plugin.path "
+                "(docs/plugins.md), or leave the connector on a Java cluster")
+    return None
+
+
+def as_text(report: Report) -> str:
+    """The result for people."""
+    lines = [f"worker: {text}" for text in report.worker]
+    lines.append(f"{report.config_topic}: {len(report.findings)} connectors")
+    for finding in report.findings:
+        verdict = "can't run here" if finding.problems else "ready"
+        lines.append(f"{finding.name}: {verdict} ({finding.connector_class}, {finding.state}, {finding.offsets} offsets)")
+        lines += [f"  problem: {text}" for text in finding.problems]
+        lines += [f"  note: {text}" for text in finding.notes]
+    failing = sum(bool(finding.problems) for finding in report.findings)
+    lines.append(f"{failing} of {len(report.findings)} connectors can't run here" if failing else "all connectors can run here")
+    return "\n".join(lines)
+
+
+def run(options: argparse.Namespace) -> int:
+    """The command: prints the report; 0 all can run, 1 some can't, 2 it could not be found out."""
+    path: Path = options.properties
+    try:
+        report = asyncio.run(check(load(path), options.timeout))
+    except MillraceError as error:
+        sys.stderr.write(f"millrace: {error}\n")
+        return 2
+    text = (json.dumps({"ready": report.ready, **asdict(report)}, indent=1, ensure_ascii=False) if options.json
+            else as_text(report))
+    sys.stdout.write(text + "\n")
+    return 0 if report.ready else 1

@@ -1,0 +1,278 @@
+"""Folders of ``plugin.path``: which environments there are, told by packages' metadata alone. Runs no foreign code.
+
+An environment is a folder with installed packages (``pip install --target``), a virtual environment, or a wheel or zip file.
+An item of ``plugin.path`` is one, or a folder of them.
+"""
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import sys
+import zipfile
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from importlib.metadata import Distribution, distributions
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import canonicalize_name
+
+from worker.plugins.isolation import requirements
+from worker.plugins.model import GROUPS, is_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+_ARCHIVES: Final = (".whl", ".zip")
+_COMPILED: Final = (".so", ".pyd", ".dll", ".dylib")
+#: Files of one environment whose times are looked at; changes beyond them are seen by the folders that hold them.
+_WATCHED: Final = 5000
+_SITE: Final = re.compile(r"python(\d+)\.(\d+)t?$")
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """One environment, as it was when it was found.
+
+    Attributes:
+        name: what people call it: the name of its folder or file.
+        path: what goes on ``sys.path``.
+        fingerprint: differs when its content has changed.
+        distributions: normalized name -> version of the packages in it.
+        entries: (group, name, value) of the entry points of Millrace's groups.
+        watched: files whose times make the fingerprint, beside what lies in the folder itself.
+    """
+
+    name: str
+    path: str
+    fingerprint: str = ""
+    distributions: Mapping[str, str] = field(default_factory=dict)
+    entries: tuple[tuple[str, str, str], ...] = ()
+    watched: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """Identifies it with its content: changed content is another environment."""
+        return f"{self.name}@{self.fingerprint}"
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What ``plugin.path`` holds.
+
+    Attributes:
+        environments: those that can be used, by key.
+        failures: what can't be used, or only in part -> why.
+    """
+
+    environments: Mapping[str, Environment] = field(default_factory=dict)
+    failures: Mapping[str, str] = field(default_factory=dict)
+    #: As it was found, by path: what has not changed is not read again.
+    seen: Mapping[str, tuple[Environment, Mapping[str, str]]] = field(default_factory=dict)
+
+
+class Unusable(Exception):
+    """An environment can't be used; the message says why and the way out."""
+
+
+def scan(plugin_path: Iterable[str], own: Mapping[str, str], before: Scan | None = None) -> Scan:
+    """Look at all folders of ``plugin.path``. Blocks: stats of files, and reading what is new.
+
+    Args:
+        plugin_path: its items; those that are no folders are left alone.
+        own: name and version of the distributions that Millrace runs on (``isolation.own_distributions``).
+        before: the last result; environments that have not changed are taken from it.
+    """
+    failures: dict[str, str] = {}
+    seen: dict[str, tuple[Environment, Mapping[str, str]]] = {}
+    places: dict[Path, str] = {}
+    for item in plugin_path:
+        if not is_folder(item):
+            continue
+        folder = Path(item).expanduser().absolute()
+        try:
+            found = [folder] if _is_environment(folder) else _environments_in(folder, failures)
+        except FileNotFoundError:
+            failures[item] = f"plugin.path names {item}, which does not exist"
+        except OSError as error:
+            failures[item] = f"plugin.path names {item}, which can't be read: {error}"
+        else:
+            places |= {place: place.name for place in found}
+    twice = {name for name, count in Counter(places.values()).items() if count > 1}
+    for place, name in places.items():
+        label = str(Path(place.parent.name, name)) if name in twice else name
+        try:
+            site = _site(place)
+            known = None if before is None else before.seen.get(str(site))
+            if known is not None and known[0].fingerprint == _fingerprint(site, known[0].watched):
+                seen[str(site)] = replace(known[0], name=label), known[1]
+            else:
+                seen[str(site)] = _read(label, site, own)
+        except (Unusable, OSError, zipfile.BadZipFile) as error:
+            failures[str(place)] = str(error)
+        except Exception as error:  # noqa: BLE001 - half a file may raise anything in what reads metadata; others go on
+            failures[str(place)] = (f"its packages' metadata can't be read ({error!r}): it is broken, or not all there yet. "
+                                    "Install it anew")
+    for _, problems in seen.values():
+        failures.update(problems)
+    usable = {environment.key: environment for environment, _ in seen.values() if environment.path not in failures}
+    return Scan(usable, failures, seen)
+
+
+def clash(chosen: Sequence[Environment], own: Iterable[str]) -> str | None:
+    """Why one process can't have these environments: two versions of one distribution. None if it can. Pure.
+
+    Args:
+        chosen: the environments.
+        own: names of the distributions that Millrace runs on; each process has Millrace's of those.
+    """
+    holders: dict[str, Environment] = {}
+    mine = frozenset(own)
+    for environment in chosen:
+        for name, version in environment.distributions.items():
+            if name in mine:
+                continue
+            other = holders.setdefault(name, environment)
+            if other.distributions[name] != version:
+                return (f"the environments {other.name} and {environment.name} hold different versions of the distribution "
+                        f"{name}: {other.distributions[name]} and {version}. A connector runs in one process with its "
+                        f"transforms and converters, which can have one of them. Install them into one folder with one version "
+                        f"of {name}, or use versions of these plugins that take the same")
+    return None
+
+
+# Finding.
+
+
+def _environments_in(folder: Path, failures: dict[str, str]) -> list[Path]:
+    """Those among what lies in a folder; one that goes just now, or can't be read, does not hide the others."""
+    found: list[Path] = []
+    for place in sorted(folder.iterdir()):
+        try:
+            if _is_environment(place):
+                found.append(place)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            failures[str(place)] = f"it can't be read: {error}"
+    return found
+
+
+def _is_environment(place: Path) -> bool:
+    if place.suffix in _ARCHIVES:
+        # What Java's plugins come in is a zip file, too.
+        return place.is_file() and (place.suffix == ".whl" or ".dist-info/" in _names(place))
+    return place.is_dir() and (_has_packages(place) or (place / "pyvenv.cfg").is_file() or bool(_sites(place)))
+
+
+def _has_packages(folder: Path) -> bool:
+    return any(entry.name.endswith((".dist-info", ".egg-info")) for entry in os.scandir(folder))
+
+
+def _sites(folder: Path) -> list[Path]:
+    return sorted((folder / "lib").glob("python*/site-packages"))
+
+
+def _names(archive: Path) -> str:
+    """The names in a zip file, one per line; empty for what is none."""
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            return "\n".join(opened.namelist())
+    except zipfile.BadZipFile:
+        return ""
+
+
+def _site(place: Path) -> Path:
+    """What goes on ``sys.path`` for a folder or file."""
+    if place.is_file():
+        with zipfile.ZipFile(place) as archive:
+            compiled = next((name for name in archive.namelist() if name.endswith(_COMPILED)), None)
+        if compiled is not None:
+            raise Unusable(f"it holds the compiled module {compiled}, which Python can't load out of a file. Unpack it: pip "
+                           f"install --target {place.with_suffix('')} {place}, and remove the file")
+        return place
+    if _has_packages(place):
+        return place
+    sites = _sites(place)
+    here = sys.version_info[:2]
+    fitting = [site for site in sites if (found := _SITE.search(site.parent.name)) and (int(found[1]), int(found[2])) == here]
+    if fitting:
+        return fitting[0]
+    made = ", ".join(site.parent.name for site in sites) or "no Python that is known"
+    raise Unusable(f"it was made for {made}, and this worker runs Python {here[0]}.{here[1]}. Make it with that Python")
+
+
+def _read(name: str, site: Path, own: Mapping[str, str]) -> tuple[Environment, Mapping[str, str]]:
+    """An environment and what is wrong with it: by its path what makes it unusable, by others what may."""
+    packages = list(distributions(path=[str(site)]))
+    versions: dict[str, str] = {canonicalize_name(each.metadata["Name"] or ""): each.version for each in packages}
+    entries = tuple(sorted((entry.group, entry.name, entry.value) for each in packages for entry in each.entry_points
+                           if entry.group in GROUPS and canonicalize_name(each.metadata["Name"] or "") not in own))
+    watched = _watched(packages) if site.is_dir() else ()
+    environment = Environment(name, str(site), _fingerprint(site, watched), versions, entries, watched)
+    if not packages:
+        return environment, {str(site): "it holds no installed package. Make it with pip install --target"}
+    if not entries:
+        return environment, {str(site): "none of its packages declares a plugin (an entry point of a group millrace.*): "
+                                        + ", ".join(sorted(versions))}
+    return environment, _requirement_problems(environment, packages, own)
+
+
+def _requirement_problems(environment: Environment, packages: Sequence[Distribution], own: Mapping[str, str],
+                          ) -> Mapping[str, str]:
+    problems: dict[str, str] = {}
+    for package in packages:
+        name = package.metadata["Name"] or ""
+        if canonicalize_name(name) in own:
+            continue  # a copy that nothing uses
+        where = f"{environment.name}: {name} {package.version}"
+        python = package.metadata["Requires-Python"]
+        if python and not _fits(python, ".".join(map(str, sys.version_info[:3]))):
+            return {environment.path: f"{where} needs Python {python}, and this worker runs {sys.version.split()[0]}"}
+        for needed in requirements(package.requires or ()):
+            required, text = canonicalize_name(needed.name), f"{needed.name}{needed.specifier}"
+            if required in own:
+                if not needed.specifier.contains(own[required], prereleases=True):
+                    return {environment.path: (
+                        f"{where} needs {text}, but Millrace itself runs on {needed.name} {own[required]}, and every task host "
+                        f"has that one. Use a version of {name} that takes it, or, if Millrace takes the other, upgrade it "
+                        "where Millrace is installed")}
+                continue
+            have = environment.distributions.get(required)
+            if have is not None and not needed.specifier.contains(have, prereleases=True):
+                problems[f"{where} needs {text}"] = f"{have} is there. Install the environment anew with pip"
+    return problems
+
+
+def _fits(specifier: str, version: str) -> bool:
+    try:
+        return SpecifierSet(specifier).contains(version, prereleases=True)
+    except InvalidSpecifier:
+        return True
+
+
+# Watching.
+
+
+def _watched(packages: Iterable[Distribution]) -> tuple[str, ...]:
+    """Files of the packages that declare plugins."""
+    declaring = [package for package in packages if any(entry.group in GROUPS for entry in package.entry_points)]
+    found = [str(package.locate_file(file)) for package in declaring for file in package.files or () if file.suffix != ".pyc"]
+    return tuple(sorted(found)[:_WATCHED])
+
+
+def _fingerprint(site: Path, watched: Iterable[str]) -> str:
+    digest = hashlib.blake2b(digest_size=6)
+    inside = [] if site.is_file() else [entry.path for entry in os.scandir(site) if entry.name != "__pycache__"]
+    for path in (str(site), *sorted(inside), *watched):
+        try:
+            status = os.stat(path)  # noqa: PTH116 - thousands of them, again and again
+        except OSError:
+            digest.update(f"{path} is not there\n".encode())
+            continue
+        directory = status.st_mode & 0o040000
+        # Importing writes __pycache__ into folders: their times say nothing.
+        digest.update(f"{path} {0 if directory else status.st_mtime_ns} {0 if directory else status.st_size}\n".encode())
+    return digest.hexdigest()

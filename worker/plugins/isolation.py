@@ -1,0 +1,152 @@
+"""Lets a process import from other environments, and still run Millrace's own code.
+
+``python -m worker.plugins.isolation --environment FOLDER [...] MODULE ARGUMENTS`` runs a module that way. The folders come
+first on ``sys.path``: their packages are used, whatever lies beside Millrace. Only what Millrace itself runs on is always
+taken from Millrace's installation: the standard library, Millrace, and the distributions it requires, and what those require.
+
+This module imports nothing but the standard library and ``packaging``, so that all else is imported under these rules.
+"""
+from __future__ import annotations
+
+import argparse
+import os
+import runpy
+import sys
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.metadata import Distribution, DistributionFinder, MetadataPathFinder, PackageNotFoundError, distribution
+from typing import TYPE_CHECKING, Any, Final
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from types import ModuleType
+
+_MILLRACE: Final = "millrace"
+#: Millrace's own packages, for where it runs from a checkout.
+_PACKAGES: Final = ("worker", "connectors", "offsets", "spark_jobs", "compose")
+#: Extras whose distributions no task host imports.
+_ELSEWHERE: Final = frozenset({"test", "spark"})
+
+
+def own_distributions(root: str = _MILLRACE) -> dict[str, str]:
+    """Name and version of what Millrace runs on: itself, its requirements, and theirs. Reads packages' metadata: blocks."""
+    found: dict[str, str] = {}
+    waiting: list[tuple[str, tuple[str, ...]]] = [(root, ())]
+    seen: set[tuple[str, tuple[str, ...]]] = set()
+    while waiting:
+        name, extras = waiting.pop()
+        if (name, extras) in seen:
+            continue
+        seen.add((name, extras))
+        try:
+            package = distribution(name)
+        except PackageNotFoundError:
+            continue  # of an extra that is not installed here
+        found[canonicalize_name(name)] = package.version
+        if name == root:
+            extras = tuple(sorted(set(package.metadata.get_all("Provides-Extra") or ()) - _ELSEWHERE))
+        waiting += [(canonicalize_name(needed.name), tuple(sorted(needed.extras)))
+                    for needed in requirements(package.requires or (), extras)]
+    return found
+
+
+def requirements(texts: Iterable[str], extras: Sequence[str] = ()) -> list[Requirement]:
+    """Those of a distribution's requirements that count here, with these of its extras; what can't be read is left out."""
+    result = []
+    for text in texts:
+        try:
+            needed = Requirement(text)
+        except InvalidRequirement:
+            continue
+        if needed.marker is None or any(needed.marker.evaluate({"extra": extra}) for extra in ("", *extras)):
+            result.append(needed)
+    return result
+
+
+def modules_of(packages: Iterable[str]) -> frozenset[str]:
+    """The modules that distributions bring: top-level ones, and of a namespace the packages in it."""
+    found: set[str] = set()
+    for name in packages:
+        try:
+            files = [file.parts for file in distribution(name).files or ()]
+        except PackageNotFoundError:
+            continue
+        real = {parts[:-1] for parts in files if parts[-1] == "__init__.py"}
+        for parts in files:
+            if not parts[-1].endswith((".py", ".so", ".pyd")) or parts[0] in ("..", "/"):
+                continue
+            depth = next((depth for depth in range(1, len(parts)) if parts[:depth] in real), None)
+            found.add(".".join(parts[:depth]) if depth is not None
+                      else ".".join((*parts[:-1], parts[-1].partition(".")[0])))
+    return frozenset(found)
+
+
+class OwnFirst(MetaPathFinder):
+    """Finds what Millrace runs on where Millrace is installed, whatever comes first on ``sys.path``.
+
+    Args:
+        path: ``sys.path`` without environments.
+        modules: names of the modules that this is for, dotted ones within namespaces.
+        packages: names of the distributions they belong to.
+    """
+
+    def __init__(self, path: Sequence[str], modules: frozenset[str], packages: frozenset[str]) -> None:
+        self._path = list(path)
+        self._modules = modules
+        self._packages = packages
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """The module's specification; None for what is not Millrace's."""
+        if fullname not in self._modules:
+            return None
+        parents = fullname.split(".")[:-1]
+        where = [os.path.join(item, *parents) for item in self._path] if parents else self._path  # noqa: PTH118 - sys.path
+        for finder in sys.meta_path:
+            if finder is self:
+                continue
+            spec = (PathFinder.find_spec(fullname, where, target) if finder is PathFinder
+                    else finder.find_spec(fullname, path, target) if hasattr(finder, "find_spec") else None)
+            if spec is not None:
+                return spec
+        return None
+
+    def find_distributions(self, context: DistributionFinder.Context | None = None) -> Iterable[Distribution]:
+        """Metadata of the same: what code is told of versions fits what it imports."""
+        wanted = None if context is None or context.name is None else canonicalize_name(context.name)
+        if wanted is not None and wanted not in self._packages:
+            return []
+        context_path = None if context is None else vars(context).get("path")
+        if context_path is not None:
+            return []  # someone looks into a certain folder
+        arguments: Mapping[str, Any] = {"path": self._path} if wanted is None else {"path": self._path, "name": wanted}
+        return [found for found in MetadataPathFinder.find_distributions(DistributionFinder.Context(**arguments))
+                if canonicalize_name(found.metadata["Name"] or "") in self._packages]
+
+
+def activate(folders: Sequence[str]) -> None:
+    """Make the packages of ``folders`` importable in this process, for good; does nothing without folders."""
+    if not folders:
+        return
+    own = frozenset(own_distributions())
+    modules = frozenset(sys.stdlib_module_names) | frozenset(_PACKAGES) | modules_of(own)
+    sys.meta_path.insert(0, OwnFirst(sys.path, modules, own))
+    sys.path[:0] = folders
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run a module with the folders of environments before all others."""
+    parser = argparse.ArgumentParser(description="Runs a module of Millrace in other environments.")
+    parser.add_argument("--environment", action="append", default=[])
+    parser.add_argument("module")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER)
+    options = parser.parse_args(arguments)
+    activate(options.environment)
+    sys.argv = [options.module, *options.arguments]
+    runpy.run_module(options.module, run_name="__main__")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

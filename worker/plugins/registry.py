@@ -1,0 +1,431 @@
+"""The plugins of one process, with their classes, and how a name finds one.
+
+Plugins are declared as entry points (``worker.plugins.model.GROUPS``) of installed packages: those beside Millrace, and in a
+task host of other environments those of these (docs/plugins.md). A package that can't be imported is reported and does no
+harm to others.
+
+A name in a configuration may be a Java class name that a plugin declares as its alias, a dotted Python path, ``module:Class``,
+the entry point's own name, or Kafka Connect's short form (``FileStreamSource`` for ``...FileStreamSourceConnector``).
+"""
+from __future__ import annotations
+
+import copy
+import logging
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, distributions, entry_points
+from importlib.metadata import version as installed_version
+from inspect import isabstract
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.api import JobConnector, SourceConnector
+from connectors.errors import ConfigInvalid
+from worker.converters.base import CONVERTERS, Converter, ConverterPlugin, HeaderConverter
+from worker.plugins.model import (
+    CONNECTORS,
+    GROUPS,
+    PluginInfo,
+    is_folder,
+    listing,
+    several_match,
+    short_names,
+    unknown_connector,
+    versions_of,
+)
+from worker.secrets.providers import PROVIDERS, ConfigProvider
+from worker.transforms.base import Predicate, Side, Transform
+from worker.transforms.registry import (
+    PREDICATES,
+    TRANSFORMS,
+    declared_predicates,
+    declared_transforms,
+    resolve_predicate,
+    resolve_transform,
+)
+from worker.transforms.versions import in_range, not_found, version_key
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from connectors.options import ConfigDef
+
+_DISTRIBUTION: Final = "millrace"
+
+_log = logging.getLogger("worker.plugins")
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """One plugin class.
+
+    Attributes:
+        kind: its type, as ``GET /connector-plugins`` shows it.
+        cls: the class.
+        names: full names that mean it, the canonical one first: its Java name where it has one, else its Python path.
+        label: the entry point's name.
+        version: its version.
+        builtin: whether it comes with Millrace.
+        isolated: whether it is of another environment than Millrace's own.
+    """
+
+    kind: str
+    cls: type
+    names: tuple[str, ...]
+    label: str
+    version: str
+    builtin: bool
+    isolated: bool = False
+
+    @property
+    def class_name(self) -> str:
+        """The canonical name."""
+        return self.names[0]
+
+    def info(self, environment: str = "", location: str = "") -> PluginInfo:
+        """What other processes are told of it."""
+        shown = self.names if self.kind in CONNECTORS else self.names[:1]
+        return PluginInfo(self.kind, (*self.names, f"{self.cls.__module__}:{self.cls.__qualname__}"),
+                          tuple(sorted(short_names(self.kind, self.label, self.names))), shown, self.version, environment,
+                          location or ("classpath" if self.builtin else self.cls.__module__))
+
+
+class PluginRegistry:
+    """All plugins of this process. Made once at start; reads package metadata and imports every plugin: blocks for a moment.
+
+    Args:
+        plugin_path: ``plugin.path``: a comma-separated text or its items. Only ``module:Class`` and names of entry points count
+            here; folders are environments, each for processes of its own.
+        environments: folders with the installed packages of this process's environments; they must be importable
+            (``worker.plugins.isolation``).
+        skip: values of entry points of ``environments`` that must not be loaded.
+
+    Attributes:
+        failures: what couldn't be loaded -> why.
+    """
+
+    def __init__(self, plugin_path: str | Sequence[str] = "", environments: Sequence[str] = (),
+                 skip: Collection[str] = ()) -> None:
+        self.failures: dict[str, str] = {}
+        self._names: dict[tuple[str, str], list[Plugin]] = {}
+        self._shorts: dict[tuple[str, str], list[Plugin]] = {}
+        self._plugins: list[Plugin] = []
+        self._others: tuple[PluginInfo, ...] = ()
+        #: What others are told of the plugins here, once somebody has asked: it is asked for many times by each validation.
+        self._own: tuple[PluginInfo, ...] = ()
+        for converter in CONVERTERS:
+            self._add_converter(converter)
+        for name, provider in PROVIDERS.items():
+            names = (*provider.aliases, f"{provider.__module__}.{name}")
+            self._add(Plugin("config_provider", provider, names, name, installed_version(_DISTRIBUTION), builtin=True))
+        isolated = {(entry.group, entry.value) for entry in declared_in(environments)}
+        direct = self._direct(plugin_path.split(",") if isinstance(plugin_path, str) else plugin_path)
+        for group, kind in GROUPS.items():
+            # Millrace's own first: their names are taken by nobody else.
+            for entry in (*sorted(entry_points(group=group), key=lambda entry: not _is_own(entry)), *direct):
+                foreign = (entry.group, entry.value) in isolated
+                if entry.group in {group, ""} and not (foreign and entry.value in skip):
+                    self._load(entry, kind, isolated=foreign)
+
+    def seeing(self, others: Iterable[PluginInfo]) -> PluginRegistry:
+        """The same plugins, with lists and versions that include plugins of other processes."""
+        self._own_infos()
+        result = copy.copy(self)
+        result._others = tuple(others)  # noqa: SLF001 - a copy of this very object
+        return result
+
+    # Lookups.
+
+    def connector(self, name: str, wanted: str | None = None) -> type[SourceConnector | JobConnector]:
+        """The connector that ``connector.class`` names.
+
+        Args:
+            name: its name.
+            wanted: ``connector.plugin.version``: the latest that matches is taken, or the latest where none does.
+
+        Raises:
+            ConfigInvalid: Kafka Connect's text.
+        """
+        return self.connector_plugin(name, wanted).cls
+
+    def configured(self, config: Mapping[str, str]) -> Plugin:
+        """The connector that a configuration names, in the version that it asks for; raises as ``connector`` does."""
+        return self.connector_plugin(config.get("connector.class", ""), config.get("connector.plugin.version"))
+
+    def configured_class(self, config: Mapping[str, str]) -> type[SourceConnector | JobConnector]:
+        """The class of ``configured``."""
+        return self.configured(config).cls
+
+    def connector_plugin(self, name: str, wanted: str | None = None) -> Plugin:
+        """As ``connector``, with its names and version.
+
+        Raises:
+            ConfigInvalid: Kafka Connect's text.
+        """
+        plugin = self.find("source", name, wanted) or self.find("sink", name, wanted)
+        if plugin is None:
+            raise ConfigInvalid(unknown_connector(name, self.infos()))
+        return plugin
+
+    def converter(self, name: str, wanted: str | None = None) -> type:
+        """The converter that ``key.converter`` or ``value.converter`` names.
+
+        Raises:
+            ConfigInvalid: there is none.
+        """
+        return self._needed("converter", name, wanted).cls
+
+    def header_converter(self, name: str, wanted: str | None = None) -> type:
+        """The converter that ``header.converter`` names.
+
+        Raises:
+            ConfigInvalid: there is none.
+        """
+        return self._needed("header_converter", name, wanted).cls
+
+    def config_provider(self, name: str) -> type | None:
+        """The config provider that ``config.providers.X.class`` names, if a plugin package declares it."""
+        plugin = self.find("config_provider", name)
+        return None if plugin is None else plugin.cls
+
+    def find(self, kind: str, name: str, wanted: str | None = None) -> Plugin | None:
+        """The plugin of a kind that ``name`` means, or None; of several versions the latest that is wanted, else the latest.
+
+        Raises:
+            ConfigInvalid: the short name means several classes.
+        """
+        name = name.strip()
+        found = self._names.get((kind, name)) or self._shorts.get((kind, name), [])
+        classes = list(dict.fromkeys(item.class_name for item in found))
+        if len(classes) > 1:
+            raise ConfigInvalid(several_match(kind, name, classes))
+        # As the catalog chooses: among equals Millrace's own.
+        return max(found, key=lambda item: (in_range(wanted, item.version), version_key(item.version), not item.isolated),
+                   default=None)
+
+    def versions(self, kind: str, name: str) -> list[str]:
+        """The versions there are of a plugin, the latest last, those of other processes included."""
+        return versions_of(info for info in self.infos() if info.kind == kind and name.strip() in (*info.names, *info.shorts))
+
+    def check_version(self, plugin: Plugin, wanted: str | None) -> str | None:
+        """The complaint if ``plugin`` isn't of the version range ``wanted`` (KIP-891), else None."""
+        if in_range(wanted, plugin.version):
+            return None
+        return not_found(plugin.class_name, wanted, self.versions(plugin.kind, plugin.class_name))
+
+    def class_names(self, kind: str) -> list[str]:
+        """Names of all plugins of a kind as lists show them, those of other processes included."""
+        return sorted({name for info in self.infos() if info.kind == kind for name in info.listed})
+
+    def plugin_for(self, name: str, wanted: str | None = None) -> tuple[Plugin, ConfigDef]:
+        """Any plugin by its name, with its options: for ``GET /connector-plugins/{plugin}/config``.
+
+        Raises:
+            LookupError: there is none.
+            ConfigInvalid: it is of a kind whose options can't be asked for.
+        """
+        for kind in ("source", "sink", "converter", "header_converter"):
+            plugin = self.find(kind, name, wanted)
+            if plugin is not None:
+                definition: ConfigDef = plugin.cls.config_def  # type: ignore[attr-defined]
+                return plugin, definition
+        for kind, resolve in (("transformation", resolve_transform), ("predicate", resolve_predicate)):
+            try:
+                found: Any = resolve(name, wanted)
+            except ConfigInvalid:
+                continue
+            return Plugin(kind, found.kind, (found.class_name,), name, found.kind.version, builtin=True), found.kind.config_def
+        if self.find("config_provider", name) is not None:
+            raise ConfigInvalid(f"Invalid plugin class {name}. Valid types are sink, source, converter, header_converter, "
+                                "transformation, predicate.")
+        raise LookupError(name)
+
+    # Listings.
+
+    def describe(self, *, connectors_only: bool = True) -> list[dict[str, str]]:
+        """The body of ``GET /connector-plugins``."""
+        return listing(self.infos(), connectors_only=connectors_only)
+
+    def infos(self) -> list[PluginInfo]:
+        """All plugins, for other processes."""
+        return [*self._own_infos(), *self._others]
+
+    def _own_infos(self) -> tuple[PluginInfo, ...]:
+        if not self._own:
+            self._own = (*(plugin.info() for plugin in self._plugins),
+                         *(stage_info("transformation", label, kind) for label, kind in declared_transforms()),
+                         *(stage_info("predicate", label, kind) for label, kind in declared_predicates()))
+        return self._own
+
+    def plugins(self, kind: str) -> list[Plugin]:
+        """All plugins of a kind."""
+        return [plugin for plugin in self._plugins if plugin.kind == kind]
+
+    def builtin_connectors(self) -> dict[str, type[SourceConnector | JobConnector]]:
+        """Millrace's own connectors by their entry points' names."""
+        return {plugin.label: plugin.cls for kind in CONNECTORS for plugin in self.plugins(kind) if plugin.builtin}
+
+    def converter_definitions(self) -> dict[str, tuple[tuple[str, ...], ConfigDef]]:
+        """Millrace's own converters: name -> (other names, options)."""
+        return _definitions(plugin for kind in ("converter", "header_converter") for plugin in self.plugins(kind))
+
+    def transform_definitions(self) -> dict[str, tuple[tuple[str, ...], ConfigDef]]:
+        """Millrace's own transforms and predicates: name -> (other names, options)."""
+        kinds: dict[str, type[Transform | Predicate]] = {**TRANSFORMS, **PREDICATES}
+        return {name: (kind.aliases, kind.config_def) for name, kind in sorted(kinds.items())}
+
+    # Discovery.
+
+    def _direct(self, items: Iterable[str]) -> list[EntryPoint]:
+        """The classes that ``plugin.path`` names themselves."""
+        direct: list[EntryPoint] = []
+        for item in (each.strip() for each in items):
+            if not item or is_folder(item):
+                continue
+            if ":" in item:
+                direct.append(EntryPoint(item.rpartition(":")[2], item, ""))
+            elif not any(entry.name == item for group in GROUPS for entry in entry_points(group=group)):
+                self._failed(item, f"plugin.path names {item}, which is neither a folder nor an entry point nor module:Class")
+        return direct
+
+    def _load(self, entry: EntryPoint, kind: str, *, isolated: bool) -> None:
+        try:
+            found = load(entry, kind, isolated=isolated)
+        except ConfigInvalid as error:
+            self._failed(entry.value, str(error), error.__cause__)
+            return
+        # Transforms and predicates have their own registry, which knows their $Key and $Value variants and sees the same
+        # entry points.
+        if found is not None and found.kind not in {"transformation", "predicate"}:
+            self._add(found)
+
+    def _add(self, plugin: Plugin) -> None:
+        if any(other.cls is plugin.cls and other.kind == plugin.kind for other in self._plugins):
+            return
+        kind, path = plugin.kind, f"{plugin.cls.__module__}:{plugin.cls.__qualname__}"
+        for name in (*plugin.names, path):
+            # Versions of one plugin come from several environments; within one a name has one meaning.
+            other = next((each for each in self._names.get((kind, name), ()) if not (each.isolated or plugin.isolated)), None)
+            if other is not None:
+                self._failed(path, f"the name {name} is {other.class_name}'s already")
+                return
+        for name in (*plugin.names, path):
+            self._names.setdefault((kind, name), []).append(plugin)
+        self._plugins.append(plugin)
+        for short in short_names(kind, plugin.label, plugin.names):
+            self._shorts.setdefault((kind, short), []).append(plugin)
+
+    def _add_converter(self, converter: ConverterPlugin) -> None:
+        try:
+            cls = converter.load()
+        except Exception as error:  # noqa: BLE001 - a plugin that can't be imported must not break the others
+            self._failed(converter.name, f"it can't be imported: {error}", error)
+            return
+        names = tuple(name for name in (converter.name, *converter.aliases) if "." in name)
+        shorts = [name for name in converter.aliases if "." not in name]
+        label = converter.name.rpartition(".")[2]
+        version = str(getattr(cls, "version", "") or installed_version(_DISTRIBUTION))
+        for kind, fits in (("converter", converter.records), ("header_converter", converter.headers)):
+            if fits:
+                plugin = Plugin(kind, cls, names, label, version, builtin=True)
+                self._add(plugin)
+                for short in shorts:
+                    self._shorts.setdefault((kind, short), []).append(plugin)
+
+    def _failed(self, what: str, why: str, error: BaseException | None = None) -> None:
+        if what not in self.failures:
+            _log.error("The plugin %s can't be used: %s", what, why, exc_info=error)
+        self.failures[what] = why
+
+    def _needed(self, kind: str, name: str, wanted: str | None) -> Plugin:
+        plugin = self.find(kind, name, wanted)
+        if plugin is None:
+            raise ConfigInvalid(f"Class {name} could not be found. Available are: {', '.join(self.class_names(kind))}")
+        return plugin
+
+
+def declared_in(folders: Sequence[str]) -> list[EntryPoint]:
+    """The entry points of Millrace's groups that packages in folders declare; reads their metadata only."""
+    if not folders:
+        return []
+    return [entry for package in distributions(path=list(folders)) for entry in package.entry_points if entry.group in GROUPS]
+
+
+def _is_own(entry: EntryPoint) -> bool:
+    return entry.dist is not None and entry.dist.name == _DISTRIBUTION
+
+
+def load(entry: EntryPoint, kind: str, *, isolated: bool) -> Plugin | None:
+    """Import what an entry point of a kind leads to; runs foreign code.
+
+    Returns:
+        The plugin; None where a class was named without its kind and is of another.
+
+    Raises:
+        ConfigInvalid: it can't be imported or is no such plugin; the cause is the code's own error.
+    """
+    try:
+        cls = entry.load()
+        if entry.group == "" and not _fits(cls, kind):
+            return None  # a class named directly; it is tried for every kind
+        problem = _problem(cls, kind)
+    except (Exception, SystemExit) as error:
+        raise ConfigInvalid(f"{type(error).__name__}: {error}") from error
+    if problem is not None:
+        raise ConfigInvalid(problem)
+    if kind == "source" and issubclass(cls, JobConnector):
+        kind = "sink"
+    path = f"{cls.__module__}.{cls.__qualname__}"
+    aliases = tuple(alias for alias in getattr(cls, "aliases", ()) if alias != path and "." in alias)
+    # What comes with no version of its own has its package's.
+    version = str(getattr(cls, "version", "") or (entry.dist.version if entry.dist is not None
+                                                  else installed_version(_DISTRIBUTION)))
+    return Plugin(kind, cls, (*aliases, path), entry.name, version,
+                  builtin=_is_own(entry), isolated=isolated)
+
+
+def stage_info(kind: str, label: str, cls: type[Transform | Predicate], environment: str = "",
+               location: str = "classpath") -> PluginInfo:
+    """What other processes are told of a transform or a predicate; one with sides goes by ``...$Key`` and ``...$Value``."""
+    path = f"{cls.__module__}.{cls.__qualname__}"
+    full = tuple(dict.fromkeys((*cls.aliases, path, f"{cls.__module__}:{cls.__qualname__}")))
+    names: tuple[str, ...] = full
+    shorts: tuple[str, ...] = (label,)
+    listed: tuple[str, ...] = full[:1]
+    if issubclass(cls, Transform) and cls.sided:
+        names += tuple(f"{name}${side}" for name in full for side in Side)
+        shorts += tuple(f"{label}${side}" for side in Side)
+        listed = tuple(f"{full[0]}${side}" for side in Side)
+    return PluginInfo(kind, names, shorts, listed, cls.version, environment, location)
+
+
+def _definitions(plugins: Iterable[Plugin]) -> dict[str, tuple[tuple[str, ...], ConfigDef]]:
+    result: dict[str, tuple[tuple[str, ...], ConfigDef]] = {}
+    for plugin in plugins:
+        if plugin.builtin:
+            definition: ConfigDef = plugin.cls.config_def  # type: ignore[attr-defined]
+            result.setdefault(plugin.cls.__name__, (plugin.names, definition))
+    return dict(sorted(result.items()))
+
+
+#: What a plugin of a kind must be: one of these.
+_BASES: Final[Mapping[str, tuple[type, ...]]] = {
+    "source": (SourceConnector, JobConnector), "transformation": (Transform,), "predicate": (Predicate,),
+    "converter": (Converter,), "header_converter": (HeaderConverter,), "config_provider": (ConfigProvider,)}
+
+
+def _fits(cls: Any, kind: str) -> bool:
+    return kind in _BASES and isinstance(cls, type) and issubclass(cls, _BASES[kind])
+
+
+def _problem(cls: Any, kind: str) -> str | None:
+    """Why a loaded object can't be a plugin of a kind, or None."""
+    if not isinstance(cls, type):
+        return f"it is a {type(cls).__name__}, not a class"
+    bases = _BASES.get(kind)
+    if bases is not None and not issubclass(cls, bases):
+        return f"it is no {' and no '.join(base.__name__ for base in bases)}"
+    if isabstract(cls):
+        return f"it does not implement {', '.join(sorted(getattr(cls, '__abstractmethods__', ())))}"
+    needed = {"source": ("version", "config_def", "task_class"), "transformation": ("version", "config_def"),
+              "predicate": ("version", "config_def"), "converter": ("config_def",), "header_converter": ("config_def",)}
+    missing = [name for name in needed.get(kind, ()) if not hasattr(cls, name)]
+    return f"it does not declare {', '.join(missing)}" if missing else None

@@ -1,0 +1,142 @@
+"""Who may do what: roles, which connectors they are for, and what each operation asks. Pure."""
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Self
+
+from connectors.errors import ConfigInvalid
+from worker.rest.facade import RestError
+from worker.rest.routing import Access
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from worker.rest.routing import Route
+
+#: Each role includes those before it.
+_ORDER: Final = {Access.READ: 1, Access.OPERATE: 2, Access.ADMIN: 3}
+_GRANT: Final = re.compile(r"\s*(?P<role>[a-z]+)\s*(?::(?P<pattern>.*))?\Z", re.DOTALL)
+_BETWEEN: Final = re.compile(r",(?=\s*(?:read|operate|admin)\s*(?:[:,]|\Z))")
+#: All grants of one caller together: they travel in a header between workers.
+_LONGEST: Final = 4096
+#: Operations that name no connector and show or change nothing of a certain one (the list of connectors is filtered, a new
+#: connector's name is checked): any connector's grant is enough. All others need a grant for every connector.
+_OF_NO_CONNECTOR: Final = frozenset((
+    "/", "/connectors", "/connector-plugins", "/connector-plugins/{plugin}/config",
+    "/connector-plugins/{plugin}/config/validate", "/openapi.json"))
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A role, for the connectors whose whole name matches ``pattern``; None: for the whole cluster."""
+
+    access: Access
+    pattern: re.Pattern[str] | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """A grant from ``role`` or ``role:regular expression``.
+
+        Raises:
+            ConfigInvalid: no such role, or not a regular expression.
+        """
+        match = _GRANT.match(text)
+        if match is None or match["role"] not in {str(role) for role in _ORDER}:
+            raise ConfigInvalid(f"'{text.strip()}' is no role: write read, operate or admin, with a colon and a regular "
+                                "expression behind it if it is only for the connectors of certain names (operate:sales-.*)")
+        if match["pattern"] is None:
+            return cls(Access(match["role"]))
+        try:
+            return cls(Access(match["role"]), re.compile(match["pattern"].strip()))
+        except (re.error, OverflowError, RecursionError) as error:
+            raise ConfigInvalid(f"'{text.strip()}': the connectors' names are not a regular expression: {error}") from error
+
+    def __str__(self) -> str:
+        return str(self.access) if self.pattern is None else f"{self.access}:{self.pattern.pattern}"
+
+
+def parse_grants(text: str) -> tuple[Grant, ...]:
+    """All grants of a comma-separated text; expressions may hold commas.
+
+    Raises:
+        ConfigInvalid: one is wrong, there is none, or together they are too long.
+    """
+    return checked_grants(_BETWEEN.split(text))
+
+
+def checked_grants(texts: Iterable[str]) -> tuple[Grant, ...]:
+    """Grants from their texts; see ``parse_grants``."""
+    grants = tuple(Grant.parse(item) for item in texts)
+    if not grants or sum(len(str(grant)) + 3 for grant in grants) > _LONGEST:
+        raise ConfigInvalid(f"there must be a role, and all of a user's roles together at most {_LONGEST} characters")
+    return grants
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who asks.
+
+    Attributes:
+        name: the user's, the token's or the certificate's name.
+        method: how that is known: basic, bearer, certificate, worker, or none where nobody is asked.
+        grants: what this caller may do.
+    """
+
+    name: str
+    method: str
+    grants: tuple[Grant, ...]
+
+    def may(self, needed: Access, connector: str | None = None) -> bool:
+        """Whether the role is there for a connector, or for the whole cluster (None)."""
+        return any(_ORDER[grant.access] >= _ORDER[needed] and (
+            grant.pattern is None or (connector is not None and grant.pattern.fullmatch(connector) is not None))
+            for grant in self.grants)
+
+    def may_for_some(self, needed: Access) -> bool:
+        """Whether the role is there for some connector at least."""
+        return any(_ORDER[grant.access] >= _ORDER[needed] for grant in self.grants)
+
+    def require(self, needed: Access, connector: str | None = None) -> None:
+        """Refuse what this caller may not do.
+
+        Raises:
+            RestError: 403, naming the role and the connector.
+        """
+        if not self.may(needed, connector):
+            raise refusal(self, needed, connector)
+
+
+#: Without authentication everybody may do everything, as in Kafka Connect.
+ANYBODY: Final = Principal("anonymous", "none", (Grant(Access.ADMIN),))
+
+
+def refusal(principal: Principal, needed: Access, connector: str | None) -> RestError:
+    """The answer to a caller without the role."""
+    where = "for the whole cluster" if connector is None else f"for the connector {connector}"
+    return RestError(403, f"{principal.name} needs the role '{needed}' {where}")
+
+
+def needed_access(route: Route, *, metrics_public: bool) -> Access:
+    """What an operation asks of its caller."""
+    if metrics_public and route.path == "/metrics":
+        return Access.PUBLIC
+    return route.access
+
+
+def check_access(principal: Principal, route: Route, needed: Access, connector: str | None) -> None:
+    """Refuse an operation that the caller may not do.
+
+    Raises:
+        RestError: 403.
+    """
+    if connector is None and route.path in _OF_NO_CONNECTOR:
+        if not principal.may_for_some(needed):
+            raise RestError(403, f"{principal.name} needs the role '{needed}'")
+        return
+    principal.require(needed, connector)
+
+
+def readable(principal: Principal, names: Sequence[str]) -> list[str]:
+    """Those of the connectors that the caller may read."""
+    return [name for name in names if principal.may(Access.READ, name)]

@@ -1,0 +1,47 @@
+"""The audit log: who did what, and who was not let in though a trusted authority vouches for them."""
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Final
+
+import orjson
+
+from worker.rest.limits import TokenBuckets
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+AUDIT: Final = logging.getLogger("worker.rest.audit")
+#: A refused certificate is written down once in so many seconds, for each subject.
+_AGAIN_S: Final = 60.0
+_LONGEST: Final = 512
+
+
+class RefusedCertificates:
+    """Writes down certificates that stand for no user. For one event loop.
+
+    Args:
+        clock: seconds of a steady clock.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        # A client with such a certificate may ask as often as it likes: it must not fill the log.
+        self._told = TokenBuckets(1 / _AGAIN_S, 1)
+
+    def tell(self, subject: str, address: str, why: str) -> None:
+        """One line, unless there was one for this subject a moment ago.
+
+        Args:
+            subject: the certificate's, as rules see it.
+            address: the client's.
+            why: what is missing, and what to do about it.
+        """
+        if not self._told.take(subject, self._clock()):
+            AUDIT.warning("refused certificate subject=%s address=%s: %s", quoted(subject), address, why)
+
+
+def quoted(text: str) -> str:
+    """A text from outside as JSON, so that it can't make a line of its own; cut where it is long."""
+    return orjson.dumps(text[:_LONGEST].encode("utf-8", "replace").decode()).decode()

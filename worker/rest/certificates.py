@@ -1,0 +1,75 @@
+"""The user that a client certificate stands for: its subject, and rules that make a name of it (KIP-371's). Pure."""
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from cryptography import x509
+
+from connectors.errors import ConfigInvalid
+
+_RULE: Final = re.compile(r"\s*(?:(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?))\s*(?:,|\Z)")
+#: ``$1`` in a replacement, as Java writes it.
+_GROUP: Final = re.compile(r"\\(.)|\$(\d)")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule; without a pattern the whole subject is the name."""
+
+    pattern: re.Pattern[str] | None = None
+    replacement: str = ""
+    case: str = ""
+
+    def apply(self, subject: str) -> str | None:
+        """The name, or None if the rule is not for this subject."""
+        if self.pattern is None:
+            return subject
+        # The whole subject, as in brokers: a rule without a $ is for nobody else whose subject begins so.
+        match = self.pattern.fullmatch(subject)
+        if match is None:
+            return None
+        name = _GROUP.sub(lambda found: found[1] or match[int(found[2])] or "", self.replacement)
+        return name.lower() if self.case == "L" else name.upper() if self.case == "U" else name
+
+
+def parse_rules(text: str) -> tuple[Rule, ...]:
+    """Rules from ``RULE:pattern/replacement/[LU],...,DEFAULT``, as ``ssl.principal.mapping.rules`` of brokers has them.
+
+    Raises:
+        ConfigInvalid: a rule can't be understood.
+    """
+    rules: list[Rule] = []
+    at = 0
+    while at < len(text):
+        match = _RULE.match(text, at)
+        if match is None:
+            raise ConfigInvalid(f"rest.auth.certificate.rules: '{text[at:]}' is no rule; write RULE:pattern/replacement/ "
+                                "(with L or U behind it for lower or upper case) or DEFAULT, separated by commas")
+        at = match.end()
+        if match[1]:
+            rules.append(Rule())
+            continue
+        try:
+            pattern = re.compile(match[2].replace("\\/", "/"))
+        except re.error as error:
+            raise ConfigInvalid(f"rest.auth.certificate.rules: '{match[2]}' is not a regular expression: {error}") from error
+        if any(int(group) > pattern.groups for _, group in _GROUP.findall(match[3]) if group):
+            raise ConfigInvalid(f"rest.auth.certificate.rules: '{match[3]}' names a group that '{match[2]}' does not have")
+        rules.append(Rule(pattern, match[3].replace("\\/", "/"), match[4]))
+    return tuple(rules)
+
+
+def name_of(subject: str, rules: tuple[Rule, ...]) -> str | None:
+    """The user's name by the first rule that is for the subject, or None."""
+    return next((name for rule in rules if (name := rule.apply(subject)) is not None), None)
+
+
+def subject_of(certificate: bytes) -> str:
+    """The subject of a DER certificate as RFC 2253 writes it: ``CN=ada,OU=ops,O=example``.
+
+    Raises:
+        ValueError: it can't be read.
+    """
+    return x509.load_der_x509_certificate(certificate).subject.rfc4514_string()

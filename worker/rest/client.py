@@ -1,0 +1,71 @@
+"""Calls of a worker's REST API by commands, with the caller's credentials. Blocks."""
+from __future__ import annotations
+
+import base64
+import os
+import ssl
+from typing import TYPE_CHECKING, Any, Final
+from urllib.error import HTTPError
+from urllib.request import HTTPRedirectHandler, HTTPSHandler, ProxyHandler, Request, build_opener
+
+from connectors.errors import ConfigInvalid
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+USER: Final = "MILLRACE_REST_USER"
+PASSWORD: Final = "MILLRACE_REST_PASSWORD"  # noqa: S105 - a variable's name
+TOKEN: Final = "MILLRACE_REST_TOKEN"  # noqa: S105 - a variable's name
+AUTHORITIES: Final = "MILLRACE_REST_CA_FILE"
+CERTIFICATE: Final = "MILLRACE_REST_CERT_FILE"
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    """A worker does not send anybody elsewhere; credentials must not be sent there."""
+
+    def redirect_request(self, *args: Any, **named: Any) -> None:
+        del args, named
+
+
+def credentials(environment: Mapping[str, str]) -> dict[str, str]:
+    """The header that says who calls; empty without credentials. Pure.
+
+    Raises:
+        ConfigInvalid: only one of user and password is there.
+    """
+    if environment.get(TOKEN):
+        return {"Authorization": f"Bearer {environment[TOKEN]}"}
+    user, password = environment.get(USER), environment.get(PASSWORD)
+    if (user is None) != (password is None):
+        raise ConfigInvalid(f"{USER} and {PASSWORD} must both be set, or neither")
+    if user is None:
+        return {}
+    return {"Authorization": f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"}
+
+
+def get(url: str, timeout_s: float = 30.0, environment: Mapping[str, str] | None = None) -> bytes:
+    """The answer to a GET, with what the environment says: MILLRACE_REST_USER and _PASSWORD, or _TOKEN; _CA_FILE, _CERT_FILE.
+
+    Raises:
+        ConfigInvalid: the worker refuses, or the environment can't be right; the message says how to mend it.
+        OSError: there is no answer.
+    """
+    given = os.environ if environment is None else environment
+    if not url.startswith(("http://", "https://")):
+        raise ConfigInvalid(f"{url}: an address with http:// or https:// is needed")
+    # A worker is inside: what the environment says of proxies is meant for the world outside.
+    handlers: list[Any] = [ProxyHandler({}), _NoRedirect()]
+    if url.startswith("https://"):
+        context = ssl.create_default_context(cafile=given.get(AUTHORITIES) or None)
+        if given.get(CERTIFICATE):
+            context.load_cert_chain(given[CERTIFICATE])
+        handlers.append(HTTPSHandler(context=context))
+    request = Request(url, headers=credentials(given))  # noqa: S310 - http and https alone, see above
+    try:
+        with build_opener(*handlers).open(request, timeout=timeout_s) as answer:
+            data: bytes = answer.read()
+            return data
+    except HTTPError as error:
+        text = error.read(500).decode("utf-8", "replace")
+        hint = f"; set {USER} and {PASSWORD}, or {TOKEN}" if error.code == 401 else ""
+        raise ConfigInvalid(f"{url}: {error.code} {text}{hint}") from error

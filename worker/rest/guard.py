@@ -1,0 +1,190 @@
+"""What stands before every handler: who asks, whether they may, and how much they have asked already."""
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import time
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from aiohttp import hdrs, web
+
+from worker.rest.access import ANYBODY, Principal, check_access, needed_access
+from worker.rest.audit import AUDIT, quoted
+from worker.rest.auth import Authenticator
+from worker.rest.facade import RestError
+from worker.rest.limits import TokenBuckets, caller_address
+from worker.rest.routing import Access
+from worker.rest.signing import UNSIGNED, WORKER_HEADER, Asked, Nonces, read_request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from worker.rest.internal import InternalHerder
+    from worker.rest.routing import Route
+    from worker.rest.settings import RestSettings
+
+#: Credentials that a browser sends by itself, also for pages of other origins.
+_AMBIENT: Final = frozenset(("basic", "certificate"))
+_PRINCIPAL: Final = web.RequestKey("principal", Principal)
+_CHANGING: Final = frozenset((Access.OPERATE, Access.ADMIN))
+
+
+class Guard:
+    """Admits requests, for all listeners of a worker. For one event loop; ``start`` it, ``close`` it at the end.
+
+    Args:
+        settings: the REST layer's settings.
+        workers: knows the session key; None where there are no other workers.
+        advertised: the address that other workers are told.
+    """
+
+    def __init__(self, settings: RestSettings, workers: InternalHerder | None, advertised: Callable[[], str]) -> None:
+        self._settings = settings
+        self._workers = workers
+        self._advertised = advertised
+        self.authenticator = Authenticator(settings.auth)
+        self._rate = TokenBuckets(settings.limits.rate, settings.limits.burst)
+        self._nonces = Nonces(time.time())
+        self._active = 0
+
+    async def start(self) -> None:
+        """Read users, tokens and keys.
+
+        Raises:
+            ConfigInvalid: a file can't be used.
+        """
+        await self.authenticator.start()
+
+    async def close(self) -> None:
+        """Release what it holds."""
+        await self.authenticator.close()
+
+    def enter(self, *, counted: bool) -> None:
+        """A request begins; ``leave`` must follow, with the same ``counted``.
+
+        Raises:
+            RestError: 503: too many are worked on.
+        """
+        if counted and self._active >= self._settings.limits.concurrent:
+            raise RestError(503, "This worker is busy with as many requests as rest.max.concurrent.requests allows "
+                                 f"({self._settings.limits.concurrent})", {hdrs.RETRY_AFTER: "1"})
+        self._active += counted
+
+    def leave(self, *, counted: bool) -> None:
+        """A request ends."""
+        self._active -= counted
+
+    async def admit(self, request: web.Request, route: Route | None, connector: str | None) -> Principal:
+        """Find out who asks, and whether they may.
+
+        Args:
+            request: the request; its body is read only where a worker signed for it.
+            route: what is asked, or None for what isn't there: only those who may ask anything are told so.
+            connector: the connector named in the path.
+
+        Raises:
+            RestError: 401, 403, 429 or 503.
+        """
+        signed = request.headers.getall(WORKER_HEADER, [])
+        if signed:
+            return await self._by_worker(request, signed, route, connector)
+        if route is not None and route.access is Access.INTERNAL:
+            if self._settings.auth.on:
+                # As its handler would, but before a body of somebody unknown is read.
+                self._spend(f"address {caller_address(request.remote)}")
+                raise RestError(400, UNSIGNED)
+            return ANYBODY  # refused by its handler, in Kafka Connect's words
+        needed = Access.READ if route is None else needed_access(route, metrics_public=self._settings.auth.metrics_public)
+        address = caller_address(request.remote)
+        if needed is Access.PUBLIC:
+            return ANYBODY
+        if not self._settings.auth.on:
+            self._spend(f"address {address}")
+            return ANYBODY
+        try:
+            principal = await self.authenticator.identify(request.headers.getall(hdrs.AUTHORIZATION, []),
+                                                          client_certificate(request), address)
+        except RestError:
+            self._spend(f"address {address}")
+            raise
+        request[_PRINCIPAL] = principal
+        self._spend(f"user {principal.name}")
+        if route is not None:
+            check_access(principal, route, needed, connector)
+            if needed in _CHANGING and principal.method in _AMBIENT:
+                self._check_origin(request)
+        elif not principal.may_for_some(needed):
+            raise RestError(403, f"{principal.name} has no role")
+        return principal
+
+    async def _by_worker(self, request: web.Request, signed: list[str], route: Route | None,
+                         connector: str | None) -> Principal:
+        if self._workers is None or len(signed) > 1:
+            raise RestError(403, "This worker takes no requests from other workers" if self._workers is None else
+                            "There is more than one signature of a worker")
+        asked = Asked(request.method, request.rel_url.raw_path_qs, self._advertised())
+        now = time.time()
+        said = read_request(signed[0], asked, self._workers.session_key(), self._workers.signature_algorithms(), now)
+        # Known before the body is read: nobody else makes this worker read one.
+        self._nonces.take(said.nonce, said.at, now)
+        if not hmac.compare_digest(hashlib.sha256(await self.body(request)).digest(), said.body):
+            raise RestError(403, "The signature of the request between workers is for another body")
+        request[_PRINCIPAL] = said.principal
+        if route is not None and route.access not in {Access.INTERNAL, Access.PUBLIC}:
+            check_access(said.principal, route, needed_access(
+                route, metrics_public=self._settings.auth.metrics_public), connector)
+        return said.principal
+
+    async def body(self, request: web.Request) -> bytes:
+        """The request's body.
+
+        Raises:
+            RestError: 408: it did not come in time; 400: it is not what its headers say.
+        """
+        try:
+            async with asyncio.timeout(self._settings.limits.body_s):
+                return await request.read()
+        except web.RequestPayloadError:
+            raise RestError(400, "The request's body is not encoded as its Content-Encoding says") from None
+        except TimeoutError:
+            raise RestError(408, "The request's body did not come within rest.body.timeout.ms") from None
+
+    def _spend(self, caller: str) -> None:
+        wait = self._rate.take(caller, time.monotonic())
+        if wait:
+            raise RestError(429, "More requests came than rest.rate.limit.requests.per.second allows "
+                                 f"({self._settings.limits.rate:g})", {hdrs.RETRY_AFTER: str(int(wait) + 1)})
+
+    def _check_origin(self, request: web.Request) -> None:
+        """A page of another origin must not use what its visitor's browser sends by itself."""
+        origin = request.headers.get(hdrs.ORIGIN)
+        if origin is None and request.headers.get("Sec-Fetch-Site") not in {"cross-site", "same-site"}:
+            return
+        allowed = any(fnmatchcase(origin or "", pattern) for pattern in self._settings.origins if pattern != "*")
+        if not allowed and (origin is None or urlsplit(origin).netloc != request.host):
+            raise RestError(403, f"Pages of the origin {origin or 'of the request'} may not change anything here; "
+                                 "access.control.allow.origin names those that may")
+
+    def audit(self, request: web.Request, route: Route | None, status: int) -> None:
+        """Write down who changed what, or might not."""
+        changing = route is not None and route.access in {*_CHANGING, Access.INTERNAL}
+        principal: Principal | None = request.get(_PRINCIPAL)
+        if principal is None and self._settings.auth.on:
+            return  # not let in: wrong credentials are in the log already
+        if not changing and status != 403:
+            return
+        principal = principal or ANYBODY
+        # Names and paths come from outside: quoted, they can't make a line of their own.
+        AUDIT.info("user=%s auth=%s address=%s worker=%s method=%s path=%s status=%d", quoted(principal.name),
+                   principal.method, request.remote, "yes" if WORKER_HEADER in request.headers else "no",
+                   quoted(request.method), quoted(request.rel_url.raw_path), status)
+
+
+def client_certificate(request: web.Request) -> bytes | None:
+    """The certificate (DER) that the TLS client has shown and the handshake has verified, or None."""
+    connection = None if request.transport is None else request.transport.get_extra_info("ssl_object")
+    shown: bytes | None = None if connection is None else connection.getpeercert(binary_form=True)
+    return shown

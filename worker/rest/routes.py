@@ -1,0 +1,61 @@
+"""All operations of the REST API, and the one that describes them."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from worker.rest import (
+    admin,
+    connectors,
+    health,
+    internal,
+    loggers,
+    metrics,
+    offsets,
+    plugins,
+    root,
+    snapshots,
+    tasks,
+    topics,
+)
+from worker.rest.call import answer
+from worker.rest.openapi import document
+from worker.rest.operations import Operation, Reply, Tag
+from worker.rest.routing import Route
+from worker.rest.settings import address
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from worker.rest.call import Call
+
+_ANY: Final = ("", "0.0.0.0", "::")  # noqa: S104 - not listened on here
+#: What a listener serves: everything, everything but ``/admin``, or ``/admin`` alone.
+Part = Literal["all", "main", "admin"]
+
+
+async def description(call: Call) -> web.Response:
+    """``GET /openapi.json``: what is served, under the address that the client has used. Not in Kafka Connect.
+
+    What ``admin.listeners`` serve is in it too, with their addresses beside these paths.
+    """
+    settings = call.settings
+    admin = settings.admin_listeners
+    part: Part = "all" if admin is None else "main"
+    taken = {"basic": settings.auth.basic, "bearer": settings.auth.bearer, "mutualTLS": settings.auth.certificate}
+    schemes = [name for name, on in taken.items() if on] or ["basic", "bearer"]
+    url = f"{call.request.scheme}://{call.request.host}"
+    # A listener on all interfaces is reached as this one was.
+    apart_urls = [address(listener.scheme, listener.host if listener.host not in _ANY else call.request.url.host or "", port)
+                  for listener, port in zip(admin or (), call.admin_ports(), strict=True)]
+    return answer(document(ROUTES[part], url, apart=ROUTES["admin"] if admin else (), apart_urls=apart_urls, schemes=schemes,
+                           optional=not settings.auth.on))
+
+
+_MAIN: Final = (
+    *root.ROUTES, *health.ROUTES, *metrics.ROUTES,
+    Route("GET", "/openapi.json", description, when_ready=False, negotiate=False, operation=Operation(
+        "getOpenapi", "The OpenAPI document of what this worker serves.", Tag.WORKER,
+        {200: Reply("An OpenAPI 3.1 document.", dict[str, Any])}, kafka=False)),
+    *connectors.ROUTES, *tasks.ROUTES, *offsets.ROUTES, *topics.ROUTES, *snapshots.ROUTES, *plugins.ROUTES, *internal.ROUTES)
+_ADMIN: Final = (*loggers.ROUTES, *admin.ROUTES)
+ROUTES: Final[dict[Part, tuple[Route, ...]]] = {"all": (*_MAIN, *_ADMIN), "main": _MAIN, "admin": _ADMIN}

@@ -1,0 +1,357 @@
+"""Values of config providers over time: asked for in threads, kept while a provider is away, and followed as they change.
+
+One ``SecretKeeper`` per process. Whoever resolves a configuration may watch it: it is told when values behind its references
+have changed. A value is looked at again when most of its time to live is over, when its provider says so, and else at a fixed
+interval.
+"""
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.errors import ConfigInvalid, Retriable
+from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, at_least
+from worker.secrets.providers import ConfigData, has_references, put, references
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+    from worker.secrets.providers import ConfigProvider
+
+_log = logging.getLogger(__name__)
+
+#: After this share of a value's time to live it is asked for again.
+_SHARE: Final = 0.8
+_SHORTEST_S: Final = 0.2
+#: A value without a time to live that has changed must still be the same after so long: a file may be half written.
+_SETTLE_S: Final = 0.2
+#: After a failed look the next one comes this soon at the latest.
+_RETRY_S: Final = 5.0
+#: Paths that are remembered at a time; beyond it those that nobody follows are forgotten.
+_MOST_PLACES: Final = 1000
+
+#: Options of the worker.
+OPTIONS: Final = ConfigDef([
+    ConfigKey(name="config.providers.refresh.interval.ms", type=ConfigType.LONG, default=10_000, unit="ms",
+              validator=at_least(0), importance=Importance.LOW, group="Converters and plugins",
+              doc="How often values of config providers that come without a time to live (files) are looked at, to take over "
+                  "new ones while connectors run. 0 for never: then they are read at each start."),
+    ConfigKey(name="config.providers.timeout.ms", type=ConfigType.LONG, default=15_000, unit="ms", validator=at_least(100),
+              importance=Importance.LOW, group="Converters and plugins",
+              doc="How long a config provider may take to answer. Then the values that it gave before are used on."),
+])
+
+Place = tuple[str, str]
+
+
+class Unanswered(Retriable):
+    """A config provider is away, or too slow, and there is no earlier value to go on with."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is known of one path of one provider."""
+
+    keys: set[str]
+    values: dict[str, str] = field(default_factory=dict)
+    #: Monotonic time at which to look again; None: never.
+    due: float | None = 0.0
+    #: Until when the values need not be asked for at all.
+    fresh_until: float = 0.0
+    failing: bool = False
+    unsubscribe: Callable[[], None] | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Watch:
+    """A configuration that is followed.
+
+    Attributes:
+        config: with its references.
+        resolved: as it was last resolved.
+        changed: called on the event loop with the configuration resolved anew and the names of what differs.
+    """
+
+    config: dict[str, str]
+    resolved: dict[str, str]
+    changed: Callable[[dict[str, str], frozenset[str]], Awaitable[None]]
+
+
+class SecretKeeper:
+    """Asks config providers, remembers what they gave, and tells of changes.
+
+    Args:
+        providers: by the names that references use.
+        on_value: told every value that was found, so that it can be masked from then on.
+        interval_s: how often values without a time to live are looked at; 0 for never.
+        deadline_s: how long a provider may take.
+
+    Attributes:
+        failures: how often asking a provider failed, by its name.
+    """
+
+    def __init__(self, providers: Mapping[str, ConfigProvider], on_value: Callable[[str], None],
+                 interval_s: float = 10.0, deadline_s: float = 15.0) -> None:
+        self._providers = dict(providers)
+        self._on_value = on_value
+        self._interval_s = interval_s
+        self._deadline_s = deadline_s
+        self._known: dict[Place, _Known] = {}
+        self._watches: dict[object, Watch] = {}
+        self._busy: dict[str, asyncio.Future[Any]] = {}
+        self._looking = asyncio.Lock()
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self.failures: dict[str, int] = dict.fromkeys(self._providers, 0)
+
+    @property
+    def stale(self) -> dict[str, int]:
+        """How many paths of each provider are used with values that could not be asked for again."""
+        result = dict.fromkeys(self._providers, 0)
+        for (provider, _), known in self._known.items():
+            result[provider] += known.failing
+        return result
+
+    def start(self) -> None:
+        """Begin to follow what is watched."""
+        if self._providers and self._task is None:
+            self._task = asyncio.create_task(self._follow(), name="config-providers")
+
+    async def close(self) -> None:
+        """End, and close the providers."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        for known in self._known.values():
+            if known.unsubscribe is not None:
+                known.unsubscribe()
+        for name, provider in self._providers.items():
+            with contextlib.suppress(Exception):
+                await self._in_thread(name, provider.close)
+
+    # Resolving.
+
+    async def resolve(self, config: Mapping[str, str]) -> dict[str, str]:
+        """``config`` with references resolved; those to unknown providers or keys stay.
+
+        Raises:
+            ConfigInvalid: a provider can't give what is asked for.
+            Unanswered: a provider is away, and never gave these values.
+        """
+        wanted = self._places(config)
+        for place, keys in wanted.items():
+            known = self._known.setdefault(place, _Known(set()))
+            if not keys <= known.keys or time.monotonic() >= known.fresh_until:
+                known.keys |= keys
+                await self._look(place, known, first=not keys <= known.values.keys())
+        resolved = self._put(config)
+        if len(self._known) > _MOST_PLACES:
+            self._forget(wanted)
+        return resolved
+
+    def watch(self, owner: object, config: Mapping[str, str], resolved: Mapping[str, str],
+              changed: Callable[[dict[str, str], frozenset[str]], Awaitable[None]]) -> bool:
+        """Follow a configuration on behalf of ``owner``, in place of what it followed before; True if there is anything to.
+
+        Args:
+            owner: whoever ``unwatch`` is called for.
+            config: with its references.
+            resolved: as ``resolve`` gave it.
+            changed: see ``Watch``.
+        """
+        if not self._places(config):
+            self.unwatch(owner)
+            return False
+        self._watches[owner] = Watch(dict(config), dict(resolved), changed)
+        self._wake.set()
+        return True
+
+    def unwatch(self, owner: object) -> None:
+        """Follow it no longer; what nobody follows is not asked for any more."""
+        if self._watches.pop(owner, None) is not None:
+            self._forget(())
+
+    def _forget(self, but: Iterable[Place]) -> None:
+        used = self._followed().union(but)
+        for place in [place for place in self._known if place not in used]:
+            known = self._known.pop(place)
+            if known.unsubscribe is not None:
+                known.unsubscribe()
+
+    def _followed(self) -> set[Place]:
+        return {place for watch in self._watches.values() for place in self._places(watch.config)}
+
+    async def refresh(self, owner: object) -> bool:
+        """Look at what ``owner`` follows now, and tell it of changes; whether there were any."""
+        watch = self._watches.get(owner)
+        if watch is None:
+            return False
+        before = watch.resolved
+        for place in self._places(watch.config):
+            known = self._known.get(place)
+            if known is not None:
+                await self._look(place, known)
+        await self._tell()
+        return watch.resolved != before
+
+    def _places(self, config: Mapping[str, str]) -> dict[Place, set[str]]:
+        found: dict[Place, set[str]] = {}
+        for value in config.values():
+            if has_references(value):
+                for provider, path, key in references(value):
+                    if provider in self._providers:
+                        found.setdefault((provider, path), set()).add(key)
+        return found
+
+    def _put(self, config: Mapping[str, str]) -> dict[str, str]:
+        found = {place: known.values for place, known in self._known.items()}
+        return {name: put(value, found) if has_references(value) else value for name, value in config.items()}
+
+    # Looking.
+
+    async def _look(self, place: Place, known: _Known, *, first: bool = False) -> None:
+        """Ask for one path. After a failure the earlier values hold; without any, the failure is raised."""
+        name, path = place
+        now = time.monotonic()
+        try:
+            data = await self._get(name, path, known.keys)
+            if data.ttl is None and known.values and dict(data.data) != known.values:
+                await asyncio.sleep(_SETTLE_S)
+                again = await self._get(name, path, known.keys)
+                if dict(again.data) != dict(data.data):
+                    known.due = now + _SETTLE_S
+                    return
+            _demand(known.values, data.data)
+        except Exception as error:
+            self.failures[name] += 1
+            known.due = now + min(_RETRY_S, self._interval_s or _RETRY_S)
+            if first or not known.values:
+                raise
+            if not known.failing:
+                _log.warning("Config provider %s gives no values of %r now, the last ones are used on: %s", name, path, error)
+            known.failing = True
+            return
+        if known.failing:
+            _log.info("Config provider %s gives values of %r again", name, path)
+        known.failing = False
+        known.values = dict(data.data)
+        for value in known.values.values():
+            self._on_value(value)
+        if data.ttl is not None and data.ttl >= 0:
+            known.due = known.fresh_until = now + max(_SHORTEST_S, data.ttl / 1000 * _SHARE)
+        else:
+            known.due = now + self._interval_s if self._interval_s else None
+            known.fresh_until = 0.0
+        if known.unsubscribe is None:
+            known.unsubscribe = self._subscribe(place, known)
+
+    def _subscribe(self, place: Place, known: _Known) -> Callable[[], None] | None:
+        loop = asyncio.get_running_loop()
+
+        def told() -> None:
+            known.due = known.fresh_until = 0.0
+            self._wake.set()
+
+        def changed() -> None:
+            loop.call_soon_threadsafe(told)
+
+        return self._providers[place[0]].subscribe(place[1], frozenset(known.keys), changed)
+
+    async def _get(self, name: str, path: str, keys: set[str]) -> ConfigData:
+        asked = frozenset(keys)
+        found: ConfigData = await self._in_thread(name, lambda: self._providers[name].get(path, asked))
+        return found
+
+    async def _in_thread(self, name: str, call: Callable[[], Any]) -> Any:
+        """Run ``call`` in a thread; one at a time for each provider, so that one that hangs takes one thread."""
+        before = self._busy.get(name)
+        deadline = time.monotonic() + self._deadline_s
+        while before is not None and not before.done():
+            await asyncio.wait({before}, timeout=max(0.0, deadline - time.monotonic()))
+            if not before.done() and time.monotonic() >= deadline:
+                raise Unanswered(f"config provider {name} has not answered an earlier question for {self._deadline_s:g} s")
+            before = self._busy.get(name)
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Any] = loop.create_future()
+        self._busy[name] = answer
+
+        def settle(value: Any, error: BaseException | None) -> None:
+            if not answer.done():
+                if error is None:
+                    answer.set_result(value)
+                else:
+                    answer.set_exception(error)
+
+        def run() -> None:
+            value, failure = None, None
+            try:
+                value = call()
+            except BaseException as error:  # noqa: BLE001 - a plugin's code may fail in any way; the asker is told
+                failure = error
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(settle, value, failure)
+
+        threading.Thread(target=run, name=f"provider-{name}", daemon=True).start()
+        done, _ = await asyncio.wait({answer}, timeout=self._deadline_s)
+        if not done:
+            answer.add_done_callback(lambda late: late.exception())  # nobody waits for it any more
+            raise Unanswered(f"config provider {name} did not answer within {self._deadline_s:g} s "
+                             "(config.providers.timeout.ms)")
+        return answer.result()
+
+    # Following.
+
+    async def _follow(self) -> None:
+        while True:
+            self._wake.clear()
+            now = time.monotonic()
+            followed = self._followed()
+            for place in followed:
+                known = self._known.get(place)
+                if known is not None and known.due is not None and known.due <= now:
+                    try:
+                        await self._look(place, known)
+                    except Exception as error:  # noqa: BLE001 - whatever a plugin does, the others are followed on
+                        _log.warning("Config provider %s gives no values of %r: %s", *place, error)
+            await self._tell()
+            dues = [known.due for place in followed if (known := self._known.get(place)) is not None and known.due is not None]
+            wait_s = max(0.05, min(dues) - time.monotonic()) if dues else None
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._wake.wait()
+
+    async def _tell(self) -> None:
+        async with self._looking:
+            for owner, watch in list(self._watches.items()):
+                resolved = self._put(watch.config)
+                names = frozenset(name for name, value in resolved.items() if watch.resolved.get(name) != value)
+                if not names or self._watches.get(owner) is not watch:
+                    continue
+                watch.resolved = resolved
+                try:
+                    await watch.changed(dict(resolved), names)
+                except Exception:  # noqa: BLE001 - what goes wrong with one must not keep the others from theirs
+                    _log.exception("New values of %s could not be taken over", ", ".join(sorted(names)))
+
+
+def _demand(before: Mapping[str, str], now: Mapping[str, str]) -> None:
+    missing = before.keys() - now.keys()
+    if missing:
+        raise ConfigInvalid(f"there is no {', '.join(sorted(missing))} any more")
+
+
+def keeper(providers: Mapping[str, ConfigProvider], on_value: Callable[[str], None],
+           worker: Mapping[str, str]) -> SecretKeeper:
+    """A keeper as the worker's properties set it up.
+
+    Raises:
+        ConfigInvalid: one of them is wrong.
+    """
+    options = OPTIONS.parse(worker)
+    return SecretKeeper(providers, on_value, options["config.providers.refresh.interval.ms"] / 1000,
+                        options["config.providers.timeout.ms"] / 1000)

@@ -1,0 +1,127 @@
+"""TLS contexts from Kafka's ``ssl.*`` properties, for Kafka clients and for REST (KIP-651 for PEM in the properties).
+
+Stores are PEM or PKCS12 files, whatever ``ssl.*.type`` says, or PEM text in the properties. Java's own format is refused with
+the command that converts it.
+"""
+from __future__ import annotations
+
+import ssl
+from typing import TYPE_CHECKING, Final
+
+from connectors import tls
+from connectors.errors import ConfigInvalid
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+_WORDS_OF_BORDERS: Final = ("KEY", "PRIVATE", "ENCRYPTED", "RSA", "EC", "CERTIFICATE")
+
+#: The properties that this module reads.
+PROPERTIES: Final = frozenset({
+    "ssl.truststore.location", "ssl.truststore.type", "ssl.truststore.certificates", "ssl.truststore.password",
+    "ssl.keystore.location", "ssl.keystore.type", "ssl.keystore.certificate.chain", "ssl.keystore.key", "ssl.keystore.password",
+    "ssl.key.password", "ssl.endpoint.identification.algorithm", "ssl.cipher.suites", "ssl.enabled.protocols", "ssl.protocol",
+})
+#: Those of them that name files.
+FILES: Final = ("ssl.truststore.location", "ssl.keystore.location")
+
+
+def client_context(properties: Mapping[str, str]) -> ssl.SSLContext:
+    """The context of a client: of Kafka, or of other workers' REST. Without a trust store the system's authorities count.
+
+    Reads files: blocks for a moment.
+
+    Raises:
+        ConfigInvalid: a store is missing or can't be used; the message names its property and how to mend it.
+    """
+    context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
+    if properties.get("ssl.endpoint.identification.algorithm", "https").strip() == "":
+        context.check_hostname = False
+    _limit(context, properties)
+    _load_trust(context, properties)
+    _load_identity(context, properties)
+    return context
+
+
+def server_context(properties: Mapping[str, str]) -> ssl.SSLContext:
+    """The context of an https listener. Reads files: blocks for a moment.
+
+    Raises:
+        ConfigInvalid: a store is missing or can't be used; the message names its property and how to mend it.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _limit(context, properties)
+    if not _load_identity(context, properties):
+        raise ConfigInvalid("An https listener needs a certificate: set ssl.keystore.location to a PEM or PKCS12 file with the "
+                            "private key and the certificate chain, or ssl.keystore.key and ssl.keystore.certificate.chain")
+    wanted = properties.get("ssl.client.auth", "none").lower()
+    if wanted != "none":
+        _load_trust(context, properties)
+        context.verify_mode = ssl.CERT_REQUIRED if wanted == "required" else ssl.CERT_OPTIONAL
+    return context
+
+
+def _limit(context: ssl.SSLContext, properties: Mapping[str, str]) -> None:
+    enabled = [item.strip() for item in properties.get("ssl.enabled.protocols", "TLSv1.2,TLSv1.3").split(",") if item.strip()]
+    unknown = [item for item in enabled if item not in _VERSIONS]
+    if unknown or not enabled:
+        raise ConfigInvalid(f"ssl.enabled.protocols names {', '.join(unknown) or 'nothing'}; "
+                            f"supported are {', '.join(_VERSIONS)}")
+    context.minimum_version = min(_VERSIONS[item] for item in enabled)
+    context.maximum_version = max(_VERSIONS[item] for item in enabled)
+    ciphers = [name.strip() for name in properties.get("ssl.cipher.suites", "").replace(":", ",").split(",") if name.strip()]
+    if ciphers:
+        try:
+            tls.set_ciphers(context, ciphers)
+        except ConfigInvalid as error:
+            raise ConfigInvalid(f"ssl.cipher.suites: {error}") from error
+
+
+def _load_trust(context: ssl.SSLContext, properties: Mapping[str, str]) -> None:
+    inline, location = properties.get("ssl.truststore.certificates"), properties.get("ssl.truststore.location")
+    if not inline and not location:
+        return
+    option = "ssl.truststore.certificates" if inline else "ssl.truststore.location"
+    try:
+        text = lines(inline) if inline else tls.certificates(location or "", properties.get("ssl.truststore.password"))
+        context.load_verify_locations(cadata=text)
+    except ConfigInvalid as error:
+        raise ConfigInvalid(f"{option}: {error}") from error
+    except (OSError, ValueError) as error:
+        raise ConfigInvalid(f"{option}: the trusted certificates can't be used: {error}. They must be PEM, or a PKCS12 "
+                            "file") from error
+
+
+def _load_identity(context: ssl.SSLContext, properties: Mapping[str, str]) -> bool:
+    chain, key = properties.get("ssl.keystore.certificate.chain"), properties.get("ssl.keystore.key")
+    location = properties.get("ssl.keystore.location")
+    own, store = properties.get("ssl.key.password"), properties.get("ssl.keystore.password")
+    if chain and key:
+        option, found = "ssl.keystore.key", tls.Identity(f"{lines(key)}\n{lines(chain)}\n", encrypted=True)
+    elif location:
+        option = "ssl.keystore.location"
+        try:
+            found = tls.identity(location, store)
+        except ConfigInvalid as error:
+            raise ConfigInvalid(f"{option}: {error}") from error
+    else:
+        return False
+    try:
+        tls.load_identity(context, found, own or store)
+    except (OSError, ValueError) as error:
+        raise ConfigInvalid(f"{option}: the private key and its certificates can't be used: {error}. Check that the key "
+                            "belongs to the first certificate, and ssl.key.password where the key is encrypted") from error
+    return True
+
+
+def lines(pem: str) -> str:
+    """PEM text as a property file may hold it, on one line with spaces, with its lines."""
+    if "\n" in pem.strip():
+        return pem
+    text = ""
+    for word in pem.split(" "):
+        # Words of a border ("BEGIN PRIVATE KEY") stay together, everything else is a line of its own.
+        joint = " " if text and word.rstrip("-") in _WORDS_OF_BORDERS else "\n"
+        text += joint + word
+    return text.strip() + "\n"

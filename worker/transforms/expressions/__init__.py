@@ -1,0 +1,1 @@
+"""Expressions over records: conditions and topic names, for Debezium's ``Filter`` and ``ContentBasedRouter``."""

@@ -1,0 +1,198 @@
+"""Conditions in CEL that Python can answer as well as the library: comparisons of texts and whole numbers with constants.
+
+Handing values over to the library costs more than most conditions do. So for each schema a function is generated that gives
+the answer where it is beyond doubt: each value that it comes to is there and has the type of the constant it is compared with.
+For all else it asks the library, which also words the errors. As in CEL, what stands right of ``&&`` and ``||`` does not count
+once the left side has decided.
+"""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from worker.transforms.base import SchemaCache
+from worker.transforms.expressions.paths import Path, path_of, walk_of
+from worker.transforms.expressions.syntax import Binary, Call, Choice, Items, Literal, Node, Unary
+from worker.transforms.generated import compiled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from connectors.api import SourceRecord
+    from connectors.schema import Schema
+
+    _Evaluate = Callable[[SourceRecord], Any]
+
+_INT64: Final = 1 << 63
+_TEXT_TESTS: Final = {"startsWith": "{}.startswith({})", "endsWith": "{}.endswith({})", "contains": "{1} in {0}"}
+_SAME: Final = ("==", "!=")
+_ORDER: Final = ("<", "<=", ">", ">=")
+#: What a condition costs to be generated is bounded: so many comparisons and no more.
+_MOST_VALUES: Final = 40
+
+
+class _NotNative(Exception):
+    """The expression has a part that is left to the library."""
+
+
+class _Doubt(Exception):
+    """This record is left to the library."""
+
+
+def _doubt() -> Any:
+    raise _Doubt
+
+
+def _is_unicode(text: str) -> bool:
+    text.encode()  # a UnicodeError for halves of characters: the library refuses them
+    return True
+
+
+class _Generator:
+    """One walk over the tree, for one schema of values."""
+
+    def __init__(self, text: str, schema: Schema | None, searches: dict[str, Callable[[str], object]]) -> None:
+        self.text = text
+        self.schema = schema
+        self.searches = searches
+        self.names: dict[str, Any] = {"doubt": _doubt, "is_unicode": _is_unicode}
+        self.count = 0
+
+    def named(self, value: Any) -> str:
+        """A name in the generated function for something of this one."""
+        name = f"given{len(self.names)}"
+        self.names[name] = value
+        return name
+
+    def condition(self, node: Node) -> str:
+        """An expression that gives True, False, or calls ``doubt``."""
+        match node:
+            case Binary(operator="&&" | "||" as operator, left=left, right=right):
+                return f"({self.condition(left)} {'and' if operator == '&&' else 'or'} {self.condition(right)})"
+            case Unary(operator="!", operand=operand):
+                return f"(not {self.condition(operand)})"
+            case Binary(operator=operator, left=left, right=right) if operator in _SAME:
+                if not isinstance(left, Literal):
+                    return self.comparison(left, operator, right)
+                return self.comparison(right, operator, left)
+            case Binary(operator=operator, left=left, right=Literal(value=int()) as right) if operator in _ORDER:
+                return self.comparison(left, operator, right)
+            case Binary(operator="in", left=left, right=Items(items=items, is_map=False)) if items:
+                return self.membership(left, items)
+            case Call(of=Node() as of, name=name, arguments=(Literal(value=str()) as wanted,)) if name in _TEXT_TESTS:
+                test = _TEXT_TESTS[name].format("{}", self.constant(wanted))
+                return self.checked(of, str, test.format)
+            case Call(of=Node() as of, name="matches", arguments=(Literal(value=str() as pattern),)):
+                search = self.named(self.searches[pattern])
+                return self.checked(of, str, lambda found: f"{search}({found}) is not None")
+        return self.checked(node, bool, lambda found: found)
+
+    def result(self, node: Node) -> str:
+        """What the whole expression gives: a condition, or one of two texts or nulls."""
+        if isinstance(node, Choice):
+            return f"({self.result_of(node.then)} if {self.condition(node.condition)} else {self.result_of(node.otherwise)})"
+        return self.condition(node)
+
+    def result_of(self, node: Node) -> str:
+        return self.constant(node) if isinstance(node, Literal) else self.result(node)
+
+    def comparison(self, node: Node, operator: str, wanted: Node) -> str:
+        if not isinstance(wanted, Literal):
+            raise _NotNative
+        constant = self.constant(wanted)
+        if wanted.value is None:
+            return f"({self.value(node)} is {'None' if operator == '==' else 'not None'})"
+        return self.checked(node, type(wanted.value), lambda found: f"{found} {operator} {constant}")
+
+    def membership(self, node: Node, items: tuple[Node, ...]) -> str:
+        kinds = {type(item.value) if isinstance(item, Literal) else None for item in items}
+        if kinds not in ({str}, {int}):
+            raise _NotNative
+        constants = ", ".join(map(self.constant, items))
+        return self.checked(node, kinds.pop() or str, lambda found: f"{found} in ({constants},)")
+
+    def constant(self, node: Node) -> str:
+        """A constant whose meaning is beyond doubt: a text without escapes, a decimal number, true, false or null."""
+        if not isinstance(node, Literal):
+            raise _NotNative
+        value, written = node.value, self.text[node.start:node.end]
+        if isinstance(value, str):
+            plain = written in (f"'{value}'", f'"{value}"') and "\\" not in value and value.isprintable()
+        elif isinstance(value, bool) or value is None:
+            plain = True
+        else:
+            plain = type(value) is int and node.exact == str(value) and -_INT64 <= value < _INT64
+        if not plain:
+            raise _NotNative
+        return self.named(value)
+
+    def checked(self, node: Node, kind: type, then: Callable[[str], str]) -> str:
+        """An expression that does something with a value once it has turned out to be of a type."""
+        found = f"found{self.count}"
+        value = self.value(node)
+        test = {str: f"type({found} := {value}) is str and ({found}.isascii() or is_unicode({found}))",
+                int: f"type({found} := {value}) is int and -{_INT64} <= {found} < {_INT64}",
+                bool: f"type({found} := {value}) is bool"}.get(kind)
+        if test is None:
+            raise _NotNative
+        return f"({then(found)} if {test} else doubt())"
+
+    def value(self, node: Node) -> str:
+        """What stands at a path; an exception where there is nothing."""
+        self.count += 1
+        path = None if isinstance(node, Call) else path_of(node)
+        if path is None or self.count > _MOST_VALUES:
+            raise _NotNative
+        if path == Path("topic", ()):
+            return "record.topic"
+        if path.root != "value" or any(step.safe for step in path.steps):
+            raise _NotNative
+        known = walk_of(self.schema, steps=path.steps)
+        if self.schema is None:
+            found = "value"
+            for number, step in enumerate(path.steps):
+                name = f"map{self.count}_{number}"
+                found = f"({name}[{step.name!r}] if type({name} := {found}) is dict else doubt())"
+            return found
+        if known.rest:
+            raise _NotNative
+        found = "value"
+        for number, (name, default, _) in enumerate(known.steps):
+            found = f"{found}[{name!r}]"
+            if default is not None:
+                part = f"part{self.count}_{number}"
+                found = f"({self.named(default)} if ({part} := {found}) is None else {part})"
+        return found
+
+
+def with_shortcut(text: str, tree: Node, evaluate: _Evaluate, searches: dict[str, Callable[[str], object]]) -> _Evaluate:
+    """A function that gives what ``evaluate`` gives, sooner where it can.
+
+    Args:
+        text: the expression.
+        tree: what it consists of.
+        evaluate: asks the library.
+        searches: what looks for the expressions of ``matches``.
+    """
+    def make(schema: Schema | None) -> _Evaluate:
+        generator = _Generator(text, schema, searches)
+        try:
+            lines = ["def made(record):", "    try:", "        value = record.value",
+                     f"        return {generator.result(tree)}", "    except Exception:", "        pass",
+                     "    return evaluate(record)"]
+            return compiled("\n".join(lines), {**generator.names, "evaluate": evaluate}, "condition")
+        except (_NotNative, SyntaxError, MemoryError, RecursionError):  # the others: too deep for Python's compiler
+            return evaluate
+
+    cache: SchemaCache[_Evaluate] = SchemaCache(make)
+    find, add = cache.by_id.get, cache.add
+    last: object = cache
+    made: _Evaluate
+
+    def run(record: SourceRecord) -> Any:
+        nonlocal last, made
+        schema = record.value_schema
+        if schema is not last:
+            made = (find(id(schema)) or add(schema))[1]
+            last = schema
+        return made(record)
+    return run

@@ -1,0 +1,113 @@
+"""ExtractField: one field instead of the whole key or value.
+
+Source: org.apache.kafka.connect.transforms.ExtractField of Kafka 4.1 (KIP-821 for nested fields).
+"""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from connectors.errors import Skippable
+from connectors.options import Config, ConfigDef, ConfigKey, ConfigType
+from worker.transforms.base import (
+    REPLACE_NULL_KEY,
+    RecordFunction,
+    Side,
+    Transform,
+    ValueFunction,
+    by_schema,
+    is_struct,
+    not_a_map,
+    not_a_struct,
+)
+from worker.transforms.field_path import SYNTAX_KEY, field_at, map_value, parse_path
+
+if TYPE_CHECKING:
+    from connectors.api import SourceRecord
+    from connectors.schema import Field, Schema
+
+_PURPOSE = "field extraction"
+
+
+class ExtractField(Transform):
+    """Replaces the key or the value by one of its fields."""
+
+    version: ClassVar[str] = "4.1.2"
+    aliases: ClassVar[tuple[str, ...]] = ("org.apache.kafka.connect.transforms.ExtractField",)
+    sided: ClassVar[bool] = True
+    config_def: ClassVar[ConfigDef] = ConfigDef([
+        ConfigKey(name="field", type=ConfigType.STRING, doc="The field to take.", example="id"),
+        SYNTAX_KEY,
+        REPLACE_NULL_KEY,
+    ])
+
+    def __init__(self, config: Config, side: Side = Side.VALUE) -> None:
+        super().__init__(config, side)
+        self._steps = parse_path(config["field"], config["field.syntax.version"])
+
+    def compile(self) -> RecordFunction:
+        """See ``Transform.compile``."""
+        return by_schema(self.side, self._for_schema, skip_null=False)
+
+    def _for_schema(self, schema: Schema | None) -> tuple[Schema | None, ValueFunction]:
+        if schema is None:
+            return None, self._schemaless()
+        if not is_struct(schema):
+            return schema, _refusing(schema)
+        field = field_at(schema, self._steps)
+        if field is None:
+            return schema, self._unknown()
+        return field.schema, self._taking(field)
+
+    def _taking(self, field: Field) -> ValueFunction:
+        default = field.schema.default if self.config["replace.null.with.default"] else None
+        path, last = self._steps[:-1], self._steps[-1]
+        if not path:
+            def take_own(value: Any, record: SourceRecord) -> Any:
+                del record
+                if value is None:
+                    return None
+                found = value.get(last)
+                return default if found is None else found
+            return take_own
+
+        def take(value: Any, record: SourceRecord) -> Any:
+            del record
+            for step in path:
+                if value is None:
+                    return None
+                value = value.get(step)
+            if value is None:
+                return None
+            found = value.get(last)
+            return default if found is None else found
+        return take
+
+    def _unknown(self) -> ValueFunction:
+        text = f"Unknown field: {self.config['field']}"
+
+        def refuse(value: Any, record: SourceRecord) -> Any:
+            del value, record
+            raise Skippable(text)
+        return refuse
+
+    def _schemaless(self) -> ValueFunction:
+        steps = self._steps
+        single = steps[0] if len(steps) == 1 else None
+
+        def take(value: Any, record: SourceRecord) -> Any:
+            del record
+            if value is None:
+                return None
+            if not isinstance(value, dict):
+                raise not_a_map(value, _PURPOSE)
+            return value.get(single) if single is not None else map_value(value, steps)
+        return take
+
+
+def _refusing(schema: Schema) -> ValueFunction:
+    def refuse(value: Any, record: SourceRecord) -> Any:
+        del record
+        if value is not None:
+            raise not_a_struct(value, schema, _PURPOSE)
+        raise Skippable("Cannot look up fields on non-struct type")
+    return refuse
