@@ -5,7 +5,14 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import KafkaError
+from aiokafka.errors import (
+    GroupCoordinatorNotAvailableError,
+    GroupLoadInProgressError,
+    KafkaError,
+    NotCoordinatorForGroupError,
+    for_code,
+)
+from aiokafka.protocol.commit import OffsetFetchRequest
 
 from connectors.errors import Retriable
 from worker.kafka_clients import client_arguments
@@ -14,6 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _DEADLINE_S: Final = 20.0
+#: While the group's coordinator moves, reads its log, or its topic is made (the first group of a cluster).
+_PASSING: Final = (GroupCoordinatorNotAvailableError, GroupLoadInProgressError, NotCoordinatorForGroupError)
+_PAUSE_S: Final = 0.1
 _PREFIX: Final = "kafka."
 
 
@@ -35,10 +45,24 @@ async def committed(properties: Mapping[str, str], group: str) -> dict[tuple[str
     try:
         async with asyncio.timeout(_DEADLINE_S):
             await client.start()
-            found = await client.list_consumer_group_offsets(group)
+            while True:
+                try:
+                    return await _ask(client, group)
+                except _PASSING:
+                    await asyncio.sleep(_PAUSE_S)
     except (KafkaError, OSError, TimeoutError) as error:
         raise Retriable(f"the committed offsets of group {group} can't be read from "
                         f"{properties.get('kafka.bootstrap.servers')}: {error!r}") from error
     finally:
         await client.close()
-    return {(where.topic, where.partition): each.offset for where, each in found.items() if each.offset >= 0}
+
+
+async def _ask(client: AIOKafkaAdminClient, group: str) -> dict[tuple[str, int], int]:
+    coordinator = await client.find_coordinator(group)
+    # aiokafka's list_consumer_group_offsets takes a refusal of the whole request for a group without offsets.
+    answer = await client._send_request(OffsetFetchRequest(group, None), coordinator)  # noqa: SLF001
+    codes = [answer.error_code, *(code for _, found in answer.topics for _, _, _, code in found)]
+    refused = next((code for code in codes if code), None)
+    if refused is not None:
+        raise for_code(refused)
+    return {(topic, partition): offset for topic, found in answer.topics for partition, offset, _, _ in found if offset >= 0}

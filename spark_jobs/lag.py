@@ -9,6 +9,7 @@ from confluent_kafka import admin as kafka_admin
 
 from connectors.errors import ConfigInvalid, Retriable
 from spark_jobs import clients
+from spark_jobs.groups import committed
 from spark_jobs.ranges import Existing, Offsets
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ class KafkaView:
         consumer = Consumer(clients.confluent(self._config, group_id=self._config["kafka.group.id"], enable_auto_commit=False),
                             logger=logging.getLogger("spark_jobs.kafka_client"))
         try:
-            found = consumer.committed([TopicPartition(*each) for each in where], timeout=self._timeout_s)
+            found = committed(consumer, [TopicPartition(*each) for each in where], self._timeout_s)
         except KafkaException as error:
             raise self._away(error) from error
         finally:

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 
 from compose.local.cassandra import CassandraNode, speaks_cql
 from compose.local.cassandra_cluster import CassandraCluster, execute
@@ -33,6 +35,12 @@ from compose.local.registry import SchemaRegistry
 from compose.local.scylla.client import REAL, Emulation
 from compose.local.scylla.emulation import ScyllaEmulation
 from compose.local.worker import MillraceWorker
+
+# Hypothesis asserts times by itself (200 ms for an example): times are measured in tests/bench and asserted nowhere. What it
+# does otherwise stays: with CI set, as .ci/run does, the same examples every time, else other ones each time.
+hypothesis_settings.register_profile("millrace", parent=hypothesis_settings.default, deadline=None,
+                                     suppress_health_check=[HealthCheck.too_slow])
+hypothesis_settings.load_profile("millrace")
 
 
 class HasBootstrap(Protocol):

@@ -9,6 +9,7 @@ from connectors.errors import Fatal, Retriable
 from spark_jobs import clients
 from spark_jobs.causes import cause_of
 from spark_jobs.contract import Batch, Sink, TableChanges
+from spark_jobs.groups import committed
 from spark_jobs.metrics import JobMetric
 from spark_jobs.sinks.kafka.config import CONFIG, PRODUCER, TOPIC_CONFIG, Settings, group_of, target_topic
 from spark_jobs.sinks.kafka.writer import no_points, write_all
@@ -196,7 +197,7 @@ class KafkaSink(Sink):
             )
             try:
                 # Metadata goes along as it was: it says whose the position is.
-                there = [each for each in consumer.committed(partitions, _TIMEOUT_S) if each.offset >= 0]
+                there = [each for each in committed(consumer, partitions, _TIMEOUT_S) if each.offset >= 0]
                 if there:
                     consumer.commit(offsets=there, asynchronous=False)
             except KafkaException as error:

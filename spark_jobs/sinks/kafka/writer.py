@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from connectors.errors import Fatal, Retriable
+from spark_jobs.groups import committed
 from spark_jobs.producers import reason
 from worker.converters.partitioner import partition as partition_of_key
 
@@ -414,13 +415,11 @@ class PartitionWriter:
         from confluent_kafka import KafkaException, TopicPartition
 
         try:
-            found = self._resident.consumer(self._settings).committed([TopicPartition(*self._at)], _TIMEOUT_S)[0]
+            found = committed(self._resident.consumer(self._settings), [TopicPartition(*self._at)], _TIMEOUT_S)[0]
         except KafkaException as error:
             raise failure(
                 error, f"the position of {self._at[0]}-{self._at[1]} in group {self._settings.group} can't be read"
             ) from error
-        if found.error is not None:
-            raise Retriable(f"Kafka sink: the position of {self._at[0]}-{self._at[1]} can't be read: {found.error}")
         return (None if found.offset < 0 else found.offset), found.metadata or ""
 
     def _failed(self, error: KafkaException, what: str) -> Exception:

@@ -1,4 +1,5 @@
 """Dead letters of large bad records, in real Kafka."""
+
 from __future__ import annotations
 
 import pickle
