@@ -238,13 +238,13 @@ class Node:
             return  # it starts again
         if unit.task != INSTANCE:
             self.tasks.forget([TaskId(*unit)])
-        if unit.connector in self.config.snapshot.connectors:
-            if unit.task == INSTANCE and self.config.snapshot.target_state(unit.connector) == "STOPPED":
-                self._settle(unit.connector)
-            elif unit.task == INSTANCE or unit.task < len(self.config.snapshot.task_configs(unit.connector)):
-                self.put_status(unit, "UNASSIGNED", wish.epoch)
-            else:
-                self.status.put(task_status_record(unit.connector, unit.task, None))
+        snapshot = self.config.snapshot
+        if unit.connector not in snapshot.connectors:
+            self.forget_status(unit)
+        elif unit.task == INSTANCE and snapshot.target_state(unit.connector) == "STOPPED":
+            self._settle(unit.connector)
+        elif unit.task == INSTANCE or unit.task < len(snapshot.task_configs(unit.connector)):
+            self.put_status(unit, "UNASSIGNED", wish.epoch)
         else:
             self.forget_status(unit)
 
@@ -382,6 +382,25 @@ class Node:
         config = self.config.snapshot.connectors.get(unit.connector, {})
         version = self.version(unit, config) or None
         status = Status(state, self.worker_id, generation, trace, version)  # type: ignore[arg-type]  # hosts use these names
+        if (found := self.reconciler.have.get(unit)) is not None:
+            found.status = status
+        self._put(unit, status)
+
+    def status_gone(self, connector: str, task: int | None) -> None:
+        """The status of a connector, with those of its tasks, or of one task was removed: what runs here is told again.
+
+        Who removes one may not know yet that the connector was made again, and who deletes a connector's status makes all
+        workers forget its tasks'. Nobody else would ever tell: a status is written when it changes.
+        """
+        state, tasks = self.status.state, self.config.snapshot.task_configs(connector)
+        for number in (INSTANCE, *range(len(tasks))) if task is None else (task,):
+            unit = Unit(connector, number)
+            found = self.reconciler.have.get(unit)
+            told = state.connector(connector) if number == INSTANCE else state.task(connector, number)
+            if found is not None and found.status is not None and told is None and self._wished(unit):
+                self._put(unit, found.status)
+
+    def _put(self, unit: Unit, status: Status | None) -> None:
         self.status.put(connector_status_record(unit.connector, status) if unit.task == INSTANCE
                         else task_status_record(unit.connector, unit.task, status))
 
@@ -395,8 +414,7 @@ class Node:
 
     def forget_status(self, unit: Unit) -> None:
         """Remove a unit's status."""
-        self.status.put(connector_status_record(unit.connector, None) if unit.task == INSTANCE
-                        else task_status_record(unit.connector, unit.task, None))
+        self._put(unit, None)
 
     def _epoch(self, unit: Unit) -> int:
         slot = self.placement.table.get(unit)

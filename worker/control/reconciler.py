@@ -20,6 +20,7 @@ from worker.protocol import Instruct, PauseTask, RemoteError, StartConnector, St
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
+    from offsets.records import Status
     from worker.control.hosts import Host, HostPool
 
 _log = logging.getLogger(__name__)
@@ -76,6 +77,7 @@ class Have:
         restart: someone asked for a restart.
         instructions: what the task was last told; None: as ``wish`` says.
         started: it has run, or was paused, since it was started, by itself or by somebody.
+        status: the last that was written of it.
     """
 
     wish: Wish
@@ -87,6 +89,7 @@ class Have:
     instructions: bytes | None = None
     version: str = ""
     started: bool = False
+    status: Status | None = None
 
     @property
     def told(self) -> bytes:

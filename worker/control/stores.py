@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from connectors.errors import MillraceError, Retriable, Skippable
 from offsets.cluster import Change, ClusterSnapshot, ClusterState
 from offsets.log import CompactedLog
-from offsets.records import Status, decode_status
+from offsets.records import Status, TaskStatusRecord, TopicStatusRecord, decode_status
 from offsets.status import StatusState, can_write_safely
 from worker.control.instructions import InstructionTable
 from worker.control.table import Table
@@ -117,9 +117,17 @@ class StatusStore:
 
     What was queued while this worker was cut off may be old news when Kafka is back: a status is dropped when a newer owner
     has written its own meanwhile.
+
+    Args:
+        topic: its name.
+        client: arguments of the Kafka client.
+        producer: further ones of the producer.
+        on_gone: called with a connector and a task, or None for the connector itself, whose status was removed from the topic.
     """
 
-    def __init__(self, topic: str, client: Mapping[str, Any], producer: Mapping[str, Any]) -> None:
+    def __init__(self, topic: str, client: Mapping[str, Any], producer: Mapping[str, Any],
+                 on_gone: Callable[[str, int | None], None]) -> None:
+        self._on_gone = on_gone
         self.state = StatusState()
         self.log = CompactedLog(topic, client, self._sink, producer=producer)
         #: What the topic holds, by key: what is dropped from the queue is replaced by it again.
@@ -194,17 +202,30 @@ class StatusStore:
 
     def _sink(self, partition: int, records: Iterable[Record]) -> None:
         del partition
+        gone: set[bytes] = set()
         for record in records:
             key, value = record.key, record.value
             if key is None:
                 continue
             if value is None:
                 self._written.pop(key, None)
+                gone.add(key)
             else:
                 self._written[key] = value
+                gone.discard(key)
             # What is about to be written is newer than what comes back.
             if key not in self._queue:
                 self.state.apply(key, value)
+        for key in gone:
+            self._removed(key)
+
+    def _removed(self, key: bytes) -> None:
+        try:
+            record = decode_status(key, None)
+        except Skippable:
+            return  # counted where it was folded
+        if not isinstance(record, TopicStatusRecord):
+            self._on_gone(record.connector, record.task if isinstance(record, TaskStatusRecord) else None)
 
 
 def _status_of(key: bytes, value: bytes | None) -> Status | None:

@@ -1,18 +1,23 @@
 """A cluster of two workers, driven by REST: what clients of Kafka Connect do, through leader and follower."""
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from aiokafka import AIOKafkaProducer
 
+from compose.local.topics import read_topic
 from compose.local.worker import MillraceWorker
+from offsets.records import connector_status_record, task_status_record
 from tests.integration.control._cluster import all_running, datagen, file_source, members, owners, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 
@@ -199,3 +204,30 @@ def test_root_health_and_plugins(pair: Pair) -> None:
     status, infos = pair.follower.request("PUT", "/connector-plugins/FileStreamSource/config/validate", {
         "connector.class": "FileStreamSource", "name": "x", "topic": ""})
     assert (status, infos["error_count"] > 0) == (200, True)
+
+
+def test_a_status_that_is_removed_behind_its_owners_back_is_told_again(pair: Pair, bootstrap: str) -> None:
+    """As a worker does that was long in deleting what somebody has made again meanwhile."""
+    pair.leader.create("told", datagen(pair.topic("told"), 2))
+    wait_for(lambda: all_running(pair.follower, ["told"], 2), "told runs")
+    topic = f"{pair.group}-status"
+    connector, tasks = connector_status_record("told", None)[0], [task_status_record("told", task, None)[0] for task in (0, 1)]
+
+    def kept() -> set[bytes]:
+        last = {record.key: record.value for record in read_topic(bootstrap, topic)}
+        return {key for key in (connector, *tasks) if last.get(key) is not None}
+
+    for removed in ([connector], [connector, *tasks], [tasks[1]]):
+        asyncio.run(_remove(bootstrap, topic, removed))
+        wait_for(lambda: kept() == {connector, *tasks}, "all is told again")
+        for worker in (pair.leader, pair.follower):
+            wait_for(partial(all_running, worker, ["told"], 2), f"{worker.worker_id} shows it")
+    assert pair.leader.request("DELETE", "/connectors/told")[0] == 204
+    wait_for(lambda: not kept(), "told is forgotten")
+    assert pair.follower.request("GET", "/connectors/told/status")[0] == 404
+
+
+async def _remove(bootstrap: str, topic: str, keys: Sequence[bytes]) -> None:
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
+        for key in keys:
+            await producer.send_and_wait(topic, None, key=key)

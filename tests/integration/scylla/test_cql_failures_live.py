@@ -170,9 +170,8 @@ async def test_a_node_that_hangs(session: CqlSession, node: CassandraNode) -> No
         while stats.in_flight < 3:
             await asyncio.sleep(0)
         waiting[0].cancel()
-        started = time.monotonic()
-        done = await asyncio.gather(*waiting, return_exceptions=True)
-        assert time.monotonic() - started < 20
+        async with asyncio.timeout(60):
+            done = await asyncio.gather(*waiting, return_exceptions=True)
         assert isinstance(done[0], asyncio.CancelledError)
         for error in done[1:]:
             assert isinstance(error, Retriable)

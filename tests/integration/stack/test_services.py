@@ -2,7 +2,6 @@
 
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -184,12 +183,3 @@ def test_alerts_fire_when_they_should_and_only_then(promtool: Path, tmp_path: Pa
     command = [str(promtool), "test", "rules", "alerts_test.yml"]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
-
-
-def test_start_times(tmp_path: Path) -> None:
-    """Not a benchmark: a bound that shows when a start has become slow enough to hurt."""
-    registry = SchemaRegistry(tmp_path, port=None)
-    _ = registry.service
-    began = time.monotonic()
-    with registry:
-        assert time.monotonic() - began < 45

@@ -1,0 +1,125 @@
+"""Whose status is written again when somebody has removed it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from offsets.cluster import ClusterState
+from offsets.records import (
+    Pair,
+    Status,
+    commit_record,
+    connector_record,
+    connector_status_record,
+    target_state_record,
+    task_record,
+    task_status_record,
+    topic_status_record,
+)
+from worker.control.node import Node
+from worker.control.placement import INSTANCE, Unit
+from worker.control.reconciler import Have, Wish
+from worker.control.stores import StatusStore
+from worker.logs import LoggerRegistry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+CONFIG = {"connector.class": "x"}
+UNITS = (Unit("c", INSTANCE), Unit("c", 0), Unit("c", 1))
+GONE = {unit: connector_status_record("c", None) if unit.task == INSTANCE else task_status_record("c", unit.task, None)
+        for unit in UNITS}
+
+
+class Worker:
+    """One that runs the connector and its first task; the second is another worker's."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.state = ClusterState()
+        for pair in (connector_record("c", CONFIG), task_record("c", 0, {"a": "b"}), task_record("c", 1, {"a": "b"}),
+                     commit_record("c", 2)):
+            self.state.apply(0, *pair)
+        self.node = node = Node("w:1", "i", LoggerRegistry(), exactly_once=False, put_task_configs=cast("Any", None))
+        self.owners = {UNITS[0]: node.me, UNITS[1]: node.me, UNITS[2]: None}
+        node.fenced, node.caught_up = False, True
+        self.store = StatusStore("s", {"bootstrap_servers": "nowhere:1"}, {}, node.status_gone)
+        have = {unit: Have(Wish(CONFIG, None, 1), cast("Any", None)) for unit in UNITS[:2]}
+        for name, part in {
+                "config": self, "status": self.store, "reconciler": SimpleNamespace(have=have),
+                "placement": SimpleNamespace(table=SimpleNamespace(owner=self.owners.get),
+                                             instructions=SimpleNamespace(encoded=lambda _: b"")),
+                "plugins": SimpleNamespace(catalog=SimpleNamespace(connector=lambda _: None))}.items():
+            monkeypatch.setattr(node, name, part, raising=False)
+        self.came(task_status_record("c", 1, Status("RUNNING", "other:1", 1)))
+        for unit in UNITS[:2]:
+            node.put_status(unit, "RUNNING", 1)
+        self.wrote()
+
+    @property
+    def snapshot(self) -> Any:
+        return self.state.snapshot()
+
+    def came(self, *pairs: Pair) -> None:
+        """Records of the topic."""
+        records = [SimpleNamespace(offset=offset, timestamp=0, key=key, value=value) for offset, (key, value)
+                   in enumerate(pairs)]
+        self.store._sink(0, cast("Any", records))
+
+    def wrote(self) -> set[bytes]:
+        """The keys of what it wrote since the last call, which comes back from the topic."""
+        queue = dict(self.store._queue)
+        self.store._queue.clear()
+        self.came(*queue.items())
+        return set(queue)
+
+
+@pytest.fixture
+def worker(monkeypatch: pytest.MonkeyPatch) -> Worker:
+    return Worker(monkeypatch)
+
+
+def keys(units: Iterable[Unit]) -> set[bytes]:
+    return {GONE[unit][0] for unit in units}
+
+
+@pytest.mark.parametrize(("removed", "told"), [
+    (UNITS[:1], UNITS[:2]), (UNITS, UNITS[:2]), (UNITS[1:2], UNITS[1:2]), (UNITS[2:], ()),
+], ids=["the connector's, and so its tasks'", "all", "its task's", "another worker's"])
+def test_what_runs_here_is_told_again(worker: Worker, removed: tuple[Unit, ...], told: tuple[Unit, ...]) -> None:
+    worker.came(*(GONE[unit] for unit in removed))
+    assert worker.wrote() == keys(told)
+    for unit in told:
+        state = worker.store.state
+        found = state.connector("c") if unit.task == INSTANCE else state.task("c", unit.task)
+        assert found is not None
+        assert (found.state, found.worker_id, found.generation) == ("RUNNING", "w:1", 1)
+
+
+def test_what_was_written_after_it_was_removed_is_enough(worker: Worker) -> None:
+    worker.came(GONE[UNITS[1]], task_status_record("c", 1, None), task_status_record("c", 0, Status("FAILED", "w:1", 1)))
+    assert worker.wrote() == set()
+
+
+def test_of_topics_nothing_is_told(worker: Worker) -> None:
+    worker.came(topic_status_record("c", "t", None))
+    assert worker.wrote() == set()
+
+
+@pytest.mark.parametrize("change", ["deleted", "stopped", "fewer tasks", "placed elsewhere", "fenced"])
+def test_what_shall_not_run_here_is_not_told_again(worker: Worker, change: str) -> None:
+    match change:
+        case "deleted":
+            worker.state.apply(0, *connector_record("c", None))
+        case "stopped":
+            worker.state.apply(0, *target_state_record("c", "STOPPED"))
+        case "fewer tasks":
+            worker.state.apply(0, *commit_record("c", 0))
+        case "placed elsewhere":
+            worker.owners[UNITS[1]] = None
+        case _:
+            worker.node.fenced = True
+    worker.came(GONE[UNITS[1]])
+    assert worker.wrote() == set()
