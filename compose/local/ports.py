@@ -1,14 +1,18 @@
 """Free ports on the loopback address."""
 
-import random
 import re
 import socket
 from collections.abc import Container
 from pathlib import Path
+from random import SystemRandom
+from typing import Final
 
 from compose.local.errors import StackError
+from compose.local.promises import promises
 
 LOOPBACK = "127.0.0.1"
+#: Not the shared generator: who seeds that one, as property tests do, would have all programs choose the same ports.
+_RANDOM: Final = SystemRandom()
 _LOWEST = 20_000
 _EPHEMERAL_DEFAULT = 32_768
 #: How Java's RMI, Cassandra (between nodes, for clients) and asyncio say it.
@@ -50,24 +54,28 @@ def free_port(preferred: int | None = None, taken: Container[int] = (), host: st
     """A port that is free now: the preferred one if possible, else a random one.
 
     Ports come from below the range the kernel uses for outgoing connections: a service that is killed and started
-    again on its port would otherwise now and then find a client's connection on it.
+    again on its port would otherwise now and then find a client's connection on it. What other programs have chosen this way
+    and don't use yet is left to them.
 
     Args:
-        preferred: Port to take when it is free.
+        preferred: Port to take when it is free, whoever has chosen it.
         taken: Ports already promised to somebody who does not listen yet.
         host: Loopback address that it must be free on.
 
     Raises:
         StackError: No free port was found.
     """
-    if preferred is not None and preferred not in taken and is_free(preferred, host):
-        return preferred
-    highest = _ephemeral_start() - 1
-    low, high = (_LOWEST, highest) if highest - _LOWEST > 1000 else (_LOWEST, 60_000)
-    for _ in range(1000):
-        port = random.randint(low, high)  # noqa: S311  # not a secret
-        if port not in taken and is_free(port, host):
-            return port
+    with promises() as promised:
+        if preferred is not None and preferred not in taken and is_free(preferred, host):
+            promised.add(preferred)
+            return preferred
+        highest = _ephemeral_start() - 1
+        low, high = (_LOWEST, highest) if highest - _LOWEST > 1000 else (_LOWEST, 60_000)
+        for _ in range(1000):
+            port = _RANDOM.randint(low, high)
+            if port not in taken and port not in promised and is_free(port, host):
+                promised.add(port)
+                return port
     raise StackError(f"no free port between {low} and {high} on {host}; stop some servers")
 
 

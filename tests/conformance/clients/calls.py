@@ -9,13 +9,11 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
-from .replay import Call, Client, Error, state
+from .replay import REBALANCE, Call, Client, Error, state
 
 FILE_SOURCE = "org.apache.kafka.connect.file.FileStreamSourceConnector"
 CONFIG = {"connector.class": FILE_SOURCE, "tasks.max": "1", "file": "{file}", "topic": "{topic}"}
 _JSON = "application/json"
-#: The text in a 500 that kcctl and kafbat UI take for a passing one.
-REBALANCE = "Request cannot be completed because a rebalance is expected"
 
 
 def _of_file_source(plugins: Any) -> Any:

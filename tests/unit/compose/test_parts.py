@@ -1,11 +1,14 @@
 """Small pure parts: ports, Java versions, properties files, archives, console."""
 
 import io
+import itertools
 import os
 import socket
+import subprocess
 import sys
 import tarfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -35,6 +38,30 @@ def test_chosen_ports_are_different_and_below_those_of_outgoing_connections() ->
     chosen = free_ports([None] * 50)
     assert len(set(chosen)) == 50
     assert all(port < ports._ephemeral_start() for port in chosen)
+
+
+def test_ports_that_another_program_has_chosen_are_left_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MILLRACE_CACHE", str(tmp_path))
+    program = "import sys; from compose.local.ports import free_port; print(free_port(), flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        theirs = int(other.stdout.readline())
+        last = itertools.count(theirs)
+        monkeypatch.setattr(ports, "_RANDOM", SimpleNamespace(randint=lambda *_: next(last)))
+        assert free_port() > theirs, "it is chosen, though nobody listens yet"
+    last = itertools.count(theirs)
+    assert free_port() == theirs, "who had chosen it has ended"
+    assert free_port(theirs) == theirs, "who names one gets it"
+
+
+def test_a_list_of_chosen_ports_that_is_broken_or_can_not_be_kept_stops_nobody(tmp_path: Path,
+                                                                              monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MILLRACE_CACHE", str(tmp_path))
+    (tmp_path / "ports.json").write_text('{"1": [')
+    chosen = free_port()
+    assert f'"{chosen}"' in (tmp_path / "ports.json").read_text()
+    monkeypatch.setenv("MILLRACE_CACHE", str(tmp_path / "ports.json" / "no folder"))
+    assert free_port() > 0
 
 
 def test_no_free_port_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
