@@ -70,15 +70,20 @@ class Proxy:
         with selectors.DefaultSelector() as selector, contextlib.suppress(OSError):
             for each in other:
                 selector.register(each, selectors.EVENT_READ)
-            while not self._stopped.is_set():
-                for key, _ in selector.select(0.2):
-                    source = key.fileobj
-                    assert isinstance(source, socket.socket)
-                    data = source.recv(_CHUNK)
-                    self._flowing.wait()
-                    if not data:
-                        return
-                    other[source].sendall(data)
+            while not self._stopped.is_set() and self._passed_on(selector, other):
+                pass
+        # The end of one side is the end of the other.
         for each in other:
             self._sockets.discard(each)
             each.close()
+
+    def _passed_on(self, selector: selectors.BaseSelector, other: dict[socket.socket, socket.socket]) -> bool:
+        for key, _ in selector.select(0.2):
+            source = key.fileobj
+            assert isinstance(source, socket.socket)
+            data = source.recv(_CHUNK)
+            self._flowing.wait()
+            if not data:
+                return False
+            other[source].sendall(data)
+        return True
