@@ -42,17 +42,20 @@ async def committed(properties: Mapping[str, str], group: str) -> dict[tuple[str
         {name.removeprefix(_PREFIX): value for name, value in properties.items()
          if name.startswith(_PREFIX) and name != "kafka.group.id"}, "admin").arguments
     client = AIOKafkaAdminClient(**arguments)
+    away: KafkaError | None = None
     try:
         async with asyncio.timeout(_DEADLINE_S):
             await client.start()
             while True:
                 try:
                     return await _ask(client, group)
-                except _PASSING:
+                except _PASSING as error:
+                    away = error
                     await asyncio.sleep(_PAUSE_S)
     except (KafkaError, OSError, TimeoutError) as error:
+        why = away if away is not None and isinstance(error, TimeoutError) else error
         raise Retriable(f"the committed offsets of group {group} can't be read from "
-                        f"{properties.get('kafka.bootstrap.servers')}: {error!r}") from error
+                        f"{properties.get('kafka.bootstrap.servers')}: {why!r}") from error
     finally:
         await client.close()
 

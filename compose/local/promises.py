@@ -5,8 +5,8 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import contextmanager, suppress
+from io import FileIO
 from typing import Final
 
 from compose.local.identity import same_process, start_mark
@@ -39,36 +39,38 @@ class Promises:
 
 
 @contextmanager
-def promises(path: Path | None = None) -> Iterator[Promises]:
+def promises() -> Iterator[Promises]:
     """The promises that hold now; what is added is kept. Blocks while another program chooses, which takes milliseconds.
 
-    Where the file can't be written there are none: that makes a clash as likely as it was without them, and stops nobody.
-
-    Args:
-        path: the file; None for the user's.
+    Where they can't be kept there are none: that makes a clash as likely as it was without them, and stops nobody.
     """
-    path = path or cache_dir() / "ports.json"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("a+", encoding="ascii")
-    except OSError:
+    file = _locked()
+    if file is None:
         yield Promises({})
         return
     with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        file.seek(0)
         found = Promises(_holding(file.read()))
-        before = found.text()
         yield found
-        if found.text() != before:
-            file.seek(0)
-            file.truncate()
-            file.write(found.text())
+        with suppress(OSError):
+            file.truncate(0)  # writes append, here to nothing
+            file.write(found.text().encode())
 
 
-def _holding(text: str) -> dict[int, tuple[float, int, str]]:
+def _locked() -> FileIO | None:
+    folder = cache_dir()
     try:
-        kept = {int(port): (float(at), int(pid), str(mark)) for port, (at, pid, mark) in json.loads(text or "{}").items()}
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / "ports.json").open("a+b", buffering=0)
+        fcntl.flock(file, fcntl.LOCK_EX)
+    except OSError:
+        return None
+    file.seek(0)
+    return file
+
+
+def _holding(text: bytes) -> dict[int, tuple[float, int, str]]:
+    try:
+        kept = {int(port): (float(at), int(pid), str(mark)) for port, (at, pid, mark) in json.loads(text or b"{}").items()}
     except (ValueError, TypeError, AttributeError):
         return {}  # it was cut off in the middle of a write
     now = time.time()

@@ -1,4 +1,4 @@
-"""Time until the local stack's servers answer, as `./millrace up` and the tests start them; Kafka also as its scripts do."""
+"""Time until the local stack's servers answer, as `./millrace up` starts them; Kafka also with the tests' JVM options."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def _kafka(folder: Path, options: tuple[str, ...]) -> KafkaCluster:
 
 
 _SERVERS: dict[str, Callable[[Path], KafkaCluster | SchemaRegistry]] = {
-    "Kafka": lambda folder: _kafka(folder, FAST_START),
-    "Kafka, its own JVM options": lambda folder: _kafka(folder, ()),
+    "Kafka": lambda folder: _kafka(folder, ()),
+    "Kafka, options of the tests": lambda folder: _kafka(folder, FAST_START),
     "schema registry": _registry,
 }
 

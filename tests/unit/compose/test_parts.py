@@ -2,6 +2,7 @@
 
 import io
 import itertools
+import json
 import os
 import socket
 import subprocess
@@ -57,9 +58,10 @@ def test_ports_that_another_program_has_chosen_are_left_to_it(tmp_path: Path, mo
 def test_a_list_of_chosen_ports_that_is_broken_or_can_not_be_kept_stops_nobody(tmp_path: Path,
                                                                               monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MILLRACE_CACHE", str(tmp_path))
-    (tmp_path / "ports.json").write_text('{"1": [')
-    chosen = free_port()
-    assert f'"{chosen}"' in (tmp_path / "ports.json").read_text()
+    for broken in (b'{"1": [', b"[1]", b'{"1": 2}', b"\xff\x00", b'{"one": [0, 1, "x"]}'):
+        (tmp_path / "ports.json").write_bytes(broken)
+        chosen = free_port()
+        assert list(json.loads((tmp_path / "ports.json").read_text())) == [str(chosen)]
     monkeypatch.setenv("MILLRACE_CACHE", str(tmp_path / "ports.json" / "no folder"))
     assert free_port() > 0
 

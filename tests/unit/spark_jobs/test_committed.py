@@ -64,3 +64,10 @@ async def test_a_refusal_is_no_group_without_offsets(answers: list[Any], answer:
     answers.append(answer)
     with pytest.raises(Retriable, match=r"committed offsets of group g can't be read from nowhere:1: .*Authorization"):
         await ask()
+
+
+async def test_the_time_is_bounded_and_the_reason_told(answers: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(committed, "_DEADLINE_S", 0.3)
+    answers += [(14, [])] * 1000
+    with pytest.raises(Retriable, match="GroupLoadInProgress"):
+        await ask()

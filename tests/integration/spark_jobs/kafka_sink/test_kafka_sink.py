@@ -274,7 +274,8 @@ def test_a_writer_that_another_one_has_followed_says_so(bootstrap: str, unique: 
     resident = Resident()
     began = PartitionWriter(settings, topics[0], 0, 0, 10, resident=resident)
     began.write(records(topics[0], 0, 5))
-    began._producer.flush(30)  # else a slow machine sends them after the follower came, and the next write is refused
+    # Else a slow machine sends them after the follower came, and the next write is refused.
+    assert began._producer.flush(30) == 0
     follower = PartitionWriter(settings, topics[0], 0, 0, 10, resident=Resident())
     if heard == "by its background thread":
         began.write(records(topics[0], 5, 6))
