@@ -196,6 +196,16 @@ class Ping(Message, frozen=True):
     """Answered None by a live event loop."""
 
 
+# Control process -> host, not answered.
+
+
+class TopicForgotten(Message, frozen=True):
+    """A topic was removed from the connector's active topics: its tasks report it again when they next use it."""
+
+    connector: str
+    topic: str
+
+
 # Host -> control process, answered.
 
 
@@ -238,7 +248,7 @@ class TaskConfigs(Message, frozen=True):
 
 
 class ActiveTopic(Message, frozen=True):
-    """A task has produced to a topic for the first time since it started."""
+    """A task has used a topic for the first time since it started, or since the topic was removed from the active topics."""
 
     id: TaskId
     topic: str
@@ -389,7 +399,7 @@ class Stats(Message, frozen=True):
 
 ToHost = (
     Init | StartTask | StopTask | PauseTask | Instruct | StartConnector | StopConnector | Validate | DescribePlugins
-    | PluginConfig | AlterOffsets | JobOffsets | CheckSnapshot | ConnectorView | SetLogLevel | Ping
+    | PluginConfig | AlterOffsets | JobOffsets | CheckSnapshot | ConnectorView | SetLogLevel | Ping | TopicForgotten
 )
 ToControl = ReadOffsets | TaskState | ConnectorState | TaskConfigs | ActiveTopic | LoopStuck | Stats
 

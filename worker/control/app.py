@@ -343,7 +343,8 @@ class ControlProcess:
         config, node = self.config, self.node
         node.config = ConfigStore(config["config.storage.topic"], self._client, node.config_changed)
         node.placement = PlacementStore(placement_topic(config), self._client, node.placement_changed)
-        node.status = StatusStore(config["status.storage.topic"], self._client, {"linger_ms": 0}, node.status_gone)
+        node.status = StatusStore(config["status.storage.topic"], self._client, {"linger_ms": 0}, node.status_gone,
+                                  node.topic_gone)
         node.offsets = OffsetStore(config["offset.storage.topic"], self._client)
         node.leader = Leader(
             node.config, node.placement, node.status,

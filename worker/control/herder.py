@@ -25,7 +25,7 @@ from worker.control.placement import INSTANCE, Unit
 from worker.control.progress import shown_progress
 from worker.control.wishes import restart_plan, unresolved
 from worker.protocol import TaskId
-from worker.rest.facade import REBALANCE_TEXT, NotLeader, RestError
+from worker.rest.facade import NO_OWNER_TEXT, REBALANCE_TEXT, NotLeader, RestError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -184,8 +184,11 @@ class ClusterHerder(OffsetOperations, SnapshotOperations, AdminOperations):
         await self.ctx.catch_up(name)
         if name not in self.ctx.snapshot.connectors:
             raise RestError(404, f"Unknown connector: {name}")
-        if not 0 <= task < len(self.ctx.snapshot.task_configs(name)):
+        if task not in self.ctx.snapshot.tasks.get(name, {}):
             raise RestError(404, f"Unknown task: {name}-{task}")
+        if task >= len(self.ctx.snapshot.task_configs(name)):
+            # It was one of the connector's tasks before a stop or a smaller set; Kafka Connect finds no worker that runs it.
+            raise RestError(409, NO_OWNER_TEXT)
         self._restart_here(Unit(name, task))
 
     async def restart_connector_and_tasks(self, name: str, *, include_tasks: bool, only_failed: bool) -> dict[str, Any]:

@@ -144,6 +144,11 @@ class Host:
         self.stuck: LoopStuck | None = None
         self.peer: Peer | None = None
 
+    def event(self, message: ToHost) -> None:
+        """Send a message that has no answer; a host that is not there misses it."""
+        if self.peer is not None:
+            self.peer.event(message)
+
     async def request(self, message: ToHost, deadline_s: float) -> Any:
         """Ask it.
 

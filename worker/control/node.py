@@ -30,7 +30,7 @@ from worker.metrics.exporter import ProcessNumbers, WorkerStats, process_numbers
 from worker.metrics.process import GcWatch, LoopLag
 from worker.metrics.traffic import traffic
 from worker.metrics.windows import ClientWindow, HostNumbers, TaskTable
-from worker.protocol import SetLogLevel, TaskId
+from worker.protocol import SetLogLevel, TaskId, TopicForgotten
 from worker.rest.facade import NotLeader
 from worker.rest.signing import SessionKey
 
@@ -365,6 +365,12 @@ class Node:
         if event.topic not in self.status.state.topics(name) and name in self.config.snapshot.connectors:
             self.status.put(topic_status_record(name, event.topic, TopicStatus(event.topic, name, event.id.task,
                                                                                int(time.time() * 1000))))
+
+    def topic_gone(self, connector: str, topic: str) -> None:
+        """An active topic was removed (a reset): the connector's tasks here report it again when they next use it."""
+        hosts = {found.host for unit, found in self.reconciler.have.items() if unit.connector == connector}
+        for host in hosts:
+            host.event(TopicForgotten(connector, topic))
 
     async def read_offsets(self, connector: str) -> list[tuple[bytes, bytes]]:
         """All saved offsets of a connector, read to the topic's end.

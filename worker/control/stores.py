@@ -123,11 +123,13 @@ class StatusStore:
         client: arguments of the Kafka client.
         producer: further ones of the producer.
         on_gone: called with a connector and a task, or None for the connector itself, whose status was removed from the topic.
+        on_topic_gone: called with a connector and one of its active topics that was removed from the topic.
     """
 
     def __init__(self, topic: str, client: Mapping[str, Any], producer: Mapping[str, Any],
-                 on_gone: Callable[[str, int | None], None]) -> None:
+                 on_gone: Callable[[str, int | None], None], on_topic_gone: Callable[[str, str], None]) -> None:
         self._on_gone = on_gone
+        self._on_topic_gone = on_topic_gone
         self.state = StatusState()
         self.log = CompactedLog(topic, client, self._sink, producer=producer)
         #: What the topic holds, by key: what is dropped from the queue is replaced by it again.
@@ -224,7 +226,9 @@ class StatusStore:
             record = decode_status(key, None)
         except Skippable:
             return  # counted where it was folded
-        if not isinstance(record, TopicStatusRecord):
+        if isinstance(record, TopicStatusRecord):
+            self._on_topic_gone(record.connector, record.topic)
+        else:
             self._on_gone(record.connector, record.task if isinstance(record, TaskStatusRecord) else None)
 
 

@@ -50,6 +50,7 @@ from worker.protocol import (
     StopConnector,
     StopTask,
     TaskId,
+    TopicForgotten,
     Validate,
 )
 from worker.secrets.masking import SecretMasker
@@ -136,6 +137,8 @@ class Host:
                 return self._runner(message.id).pause(paused=message.paused)
             case Instruct():
                 return self._instruct(message)
+            case TopicForgotten():
+                return self._forget_topic(message)
             case StartConnector():
                 return await self._start_connector(message)
             case StopConnector():
@@ -305,6 +308,11 @@ class Host:
         if current is not None:
             current.set_name(str(message.id))  # the connector's code runs in here: whoever watches the loop names it
         runner.instruct(message.instructions)
+
+    def _forget_topic(self, message: TopicForgotten) -> None:
+        for task, runner in self._tasks.items():
+            if task.connector == message.connector:
+                runner.forget_topic(message.topic)
 
     def _runner(self, task: TaskId) -> TaskRunner:
         runner = self._tasks.get(task)

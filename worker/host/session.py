@@ -469,13 +469,12 @@ class Session:
         route = self._routes.get(topic)
         if route is None:
             await self.persist(lambda: self.plan.topics.ensure(topic))
-            route = await self.kafka.route(topic)
-            if topic != self.plan.own_offsets_topic and topic not in self.plan.active_topics:
-                self.plan.active_topics.add(topic)
-                self.plan.topic_used(topic)
-            self._routes[topic] = route
+            self._routes[topic] = route = await self.kafka.route(topic)
         elif route.refresh_at < asyncio.get_running_loop().time():
             await self.kafka.route(topic)
+        if topic not in self.plan.active_topics and topic != self.plan.own_offsets_topic:
+            self.plan.active_topics.add(topic)
+            self.plan.topic_used(topic)
         return route
 
     async def _skip(self, letter: DeadLetter | None, unit: Unit) -> None:

@@ -142,6 +142,10 @@ class TaskRunner:
         if isinstance(self._session, Session):
             self._session.instruct(self._instructions)
 
+    def forget_topic(self, topic: str) -> None:
+        """Report this topic again as active when the task next uses it."""
+        self._active_topics.discard(topic)
+
     async def secrets_changed(self, config: Mapping[str, str], names: frozenset[str]) -> None:
         """Take new values of config providers: where possible without a break, else as ``config.action.reload`` says.
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 #: Kafka Connect's text for a 409 while a rebalance is under way; clients retry on exactly these words.
 REBALANCE_TEXT = "Cannot complete request because of a conflicting operation (e.g. worker rebalance)"
+#: What Kafka Connect answers where a task is known and no worker runs it.
+NO_OWNER_TEXT = "Cannot complete request momentarily due to no known leader URL, likely because a rebalance was underway."
 
 
 class RestError(MillraceError):

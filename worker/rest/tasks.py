@@ -35,6 +35,8 @@ async def restart_task(call: Call) -> web.Response:
     return empty(204)
 
 
+_NOT_RUN = f"{CONFLICT} Or the task was one of the connector's before it was stopped, or before it had fewer tasks."
+
 ROUTES = (
     Route("GET", "/connectors/{connector}/tasks", list_tasks, operation=Operation(
         "listTasks", "A connector's tasks with their configurations.", Tag.TASKS,
@@ -48,5 +50,5 @@ ROUTES = (
         {404: "There is no such connector, or no such task of it."})),
     Route("POST", "/connectors/{connector}/tasks/{task}/restart", restart_task, Access.OPERATE, operation=Operation(
         "restartTask", "Restart one task.", Tag.TASKS, {204: Reply("It is being restarted.")},
-        {404: "There is no such connector, or no such task of it.", 409: CONFLICT}, (FORWARD,))),
+        {404: "There is no such connector, or no such task of it.", 409: _NOT_RUN}, (FORWARD,))),
 )

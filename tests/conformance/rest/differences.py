@@ -75,9 +75,6 @@ DIFFERENCES: Mapping[str, Difference] = {
     "offsets-patch-position": Difference("An offset that the connector can't resume from is the client's mistake: 400."),
     "tasks-config": Difference("Kafka Connect 4 has dropped this resource; clients of 3.x still ask for it.", 404,
                                "Connector nope not found"),
-    "task-restart-stopped": Difference(
-        "A stopped connector has no tasks, so none can be restarted; Kafka Connect's 409 makes clients try again for ever.",
-        404, "Unknown task: c1-0"),
     "create-slash-name": Difference(_NAMES, 201, changes={
         "location": ("http://WORKER/connectors/a/b%25", "http://WORKER/connectors/a%2Fb%25")}),
     "slash-name": Difference(_NAMES, 200, changes={

@@ -179,6 +179,12 @@ LIFE = (
     _get("status-stopped", "/connectors/c1/status", '"connector":{"state":"STOPPED"', '"tasks":[]'),
     _get("tasks-stopped", "/connectors/c1/tasks"),
     Step("task-restart-stopped", "POST", "/connectors/c1/tasks/0/restart"),
+    Step("task-restart-stopped-unknown", "POST", "/connectors/c1/tasks/9/restart"),
+    Step("restart-stopped", "POST", "/connectors/c1/restart"),
+    _get("status-stopped-restarted", "/connectors/c1/status", '"connector":{"state":"STOPPED"', '"tasks":[]'),
+    Step("restart-stopped-tasks", "POST", "/connectors/c1/restart?includeTasks=true"),
+    _get("status-stopped-restarted-tasks", "/connectors/c1/status", '"connector":{"state":"STOPPED"', '"tasks":[]'),
+    Step("restart-stopped-failed", "POST", "/connectors/c1/restart?includeTasks=true&onlyFailed=true"),
     Step("offsets-patch", "PATCH", "/connectors/c1/offsets", {
         "offsets": [{"partition": {"filename": "{file}"}, "offset": {"position": 4}}]}),
     _get("offsets-patched", "/connectors/c1/offsets", '"position":4'),

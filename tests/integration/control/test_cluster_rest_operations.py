@@ -66,9 +66,29 @@ def test_created_at_the_follower_it_has_a_status_at_once_and_runs(pair: Pair) ->
     assert pair.follower.request("GET", "/connectors/made/tasks")[1][0]["id"] == {"connector": "made", "task": 0}
     wait_for(lambda: pair.leader.request("GET", "/connectors/made/topics")[1] == {"made": {"topics": [pair.topic("made")]}},
              "the topic is known")
+    for worker in (pair.leader, pair.follower):
+        _reset_topics_and_write_on(pair, worker)
     assert pair.follower.request("DELETE", "/connectors/made")[0] == 204
     assert "made" not in pair.follower.request("GET", "/connectors")[1]
     assert pair.follower.request("GET", "/connectors/made") == (404, {"error_code": 404, "message": "Connector made not found"})
+
+
+def _reset_topics_and_write_on(pair: Pair, worker: MillraceWorker) -> None:
+    """After a reset the topic is active again with the next records, on both workers and without a restart."""
+    assert worker.request("PUT", "/connectors/made/topics/reset")[0] == 202
+    for each in (pair.leader, pair.follower):
+        wait_for(lambda each=each: each.request("GET", "/connectors/made/topics")[1] == {"made": {"topics": []}},  # type: ignore[misc]
+                 "no active topics")
+    before = _polled(pair, "made")
+
+    def active_again() -> bool:
+        with pair.source.open("a") as file:  # again and again: records may overtake the reset on its way to the task
+            file.write("more\n")
+        return all(each.request("GET", "/connectors/made/topics")[1] == {"made": {"topics": [pair.topic("made")]}}
+                   for each in (pair.leader, pair.follower))
+
+    wait_for(active_again, "the topic is active again")
+    wait_for(lambda: _polled(pair, "made") > before, "the same task goes on")
 
 
 def test_adding_changing_and_deleting_moves_and_restarts_nobody_else(pair: Pair) -> None:

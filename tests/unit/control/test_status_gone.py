@@ -11,6 +11,7 @@ from offsets.cluster import ClusterState
 from offsets.records import (
     Pair,
     Status,
+    TopicStatus,
     commit_record,
     connector_record,
     connector_status_record,
@@ -24,6 +25,7 @@ from worker.control.placement import INSTANCE, Unit
 from worker.control.reconciler import Have, Wish
 from worker.control.stores import StatusStore
 from worker.logs import LoggerRegistry
+from worker.protocol import TopicForgotten
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,6 +34,16 @@ CONFIG = {"connector.class": "x"}
 UNITS = (Unit("c", INSTANCE), Unit("c", 0), Unit("c", 1))
 GONE = {unit: connector_status_record("c", None) if unit.task == INSTANCE else task_status_record("c", unit.task, None)
         for unit in UNITS}
+
+
+class HostRecorder:
+    """A task host that keeps the messages sent to it."""
+
+    def __init__(self) -> None:
+        self.events: list[Any] = []
+
+    def event(self, message: Any) -> None:
+        self.events.append(message)
 
 
 class Worker:
@@ -45,8 +57,9 @@ class Worker:
         self.node = node = Node("w:1", "i", LoggerRegistry(), exactly_once=False, put_task_configs=cast("Any", None))
         self.owners = {UNITS[0]: node.me, UNITS[1]: node.me, UNITS[2]: None}
         node.fenced, node.caught_up = False, True
-        self.store = StatusStore("s", {"bootstrap_servers": "nowhere:1"}, {}, node.status_gone)
-        have = {unit: Have(Wish(CONFIG, None, 1), cast("Any", None)) for unit in UNITS[:2]}
+        self.store = StatusStore("s", {"bootstrap_servers": "nowhere:1"}, {}, node.status_gone, node.topic_gone)
+        self.host = HostRecorder()
+        have = {unit: Have(Wish(CONFIG, None, 1), cast("Any", self.host)) for unit in UNITS[:2]}
         for name, part in {
                 "config": self, "status": self.store, "reconciler": SimpleNamespace(have=have),
                 "placement": SimpleNamespace(table=SimpleNamespace(owner=self.owners.get),
@@ -106,6 +119,16 @@ def test_what_was_written_after_it_was_removed_is_enough(worker: Worker) -> None
 def test_of_topics_nothing_is_told(worker: Worker) -> None:
     worker.came(topic_status_record("c", "t", None))
     assert worker.wrote() == set()
+
+
+def test_hosts_of_a_connector_hear_once_each_of_a_topic_that_was_removed(worker: Worker) -> None:
+    worker.came(topic_status_record("c", "t", None), topic_status_record("other", "t", None))
+    assert worker.host.events == [TopicForgotten("c", "t")]
+
+
+def test_a_topic_that_is_active_again_in_the_same_read_is_not_forgotten(worker: Worker) -> None:
+    worker.came(topic_status_record("c", "t", None), topic_status_record("c", "t", TopicStatus("t", "c", 0, 1)))
+    assert worker.host.events == []
 
 
 @pytest.mark.parametrize("change", ["deleted", "stopped", "fewer tasks", "placed elsewhere", "fenced"])
