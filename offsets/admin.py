@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _TOPIC_RESOURCE: Final = 2
+#: Seconds between two looks whether a broker knows a new topic.
+_LOOK_AGAIN_S: Final = 0.05
 _DENIED: Final = (ClusterAuthorizationFailedError, TopicAuthorizationFailedError)
 
 
@@ -105,32 +107,55 @@ class TopicAdmin:
             KafkaError: the broker refused (``TopicAuthorizationFailedError`` ...).
             Retriable: it did not answer.
         """
-        answer = await self._ask(MetadataRequest([topic], allow_auto_topic_creation=False))
-        for code, _name, _internal, partitions, *_ in answer.topics:
-            kind = for_code(code)
-            if kind is UnknownTopicOrPartitionError:
-                return None
-            if code and not partitions:
-                raise kind(f"describing topic {topic!r}")
-            return len(partitions)
-        return None
+        return _count_partitions(topic, await self._ask(MetadataRequest([topic], allow_auto_topic_creation=False)))
+
+    async def wait_visible(self, topic: str) -> None:
+        """Wait until every broker knows a topic with its partitions: brokers learn of a new one one after the other.
+
+        Brokers that can't be reached, and users who may not describe the topic, don't hold it up.
+
+        Raises:
+            Retriable: a broker does not know the topic in time.
+        """
+        request = MetadataRequest([topic], allow_auto_topic_creation=False)
+        waiting = {broker.nodeId for broker in self._client.cluster.brokers()}
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._deadline_s
+        while waiting:
+            for node in sorted(waiting):
+                try:
+                    async with asyncio.timeout_at(until):
+                        if _count_partitions(topic, await self._client.send(node, request)):
+                            waiting.discard(node)
+                except TimeoutError:
+                    break
+                except (KafkaConnectionError, OSError, *_DENIED):
+                    waiting.discard(node)
+                except KafkaError:
+                    continue  # a new topic may have no leader yet: asked again
+            if waiting and loop.time() >= until:
+                raise Retriable(f"topic {topic} was created, but brokers {sorted(waiting)} don't know it after "
+                                f"{self._deadline_s:g} s: check whether they keep up with the controller")
+            if waiting:
+                await asyncio.sleep(_LOOK_AGAIN_S)
 
     async def create(self, topic: str, partitions: int, replication_factor: int, settings: Mapping[str, str],
                      ) -> Literal["created", "exists", "denied"]:
-        """Create a topic; -1 leaves a number to the broker. ``denied`` means no permission to create.
+        """Create a topic and wait until all brokers know it; -1 leaves a number to the broker.
+
+        ``denied`` means no permission to create.
 
         Raises:
             TopicRefused: the broker will not have it so.
-            Retriable: it did not answer.
+            Retriable: it did not answer, or a broker does not know the new topic in time.
         """
         answer = await self._ask(CreateTopicsRequest([(topic, partitions, replication_factor, [], list(settings.items()))],
                                                      int(self._deadline_s * 1000), validate_only=False))
         _name, code, message, *_ = answer.topic_errors[0]
         kind = for_code(code)
-        if not code:
-            return "created"
-        if kind is TopicAlreadyExistsError:
-            return "exists"
+        if not code or kind is TopicAlreadyExistsError:
+            await self.wait_visible(topic)  # also where somebody else created it a moment ago
+            return "exists" if code else "created"
         if kind in _DENIED:
             return "denied"
         raise TopicRefused(kind, message or kind.__name__)
@@ -146,3 +171,15 @@ class TopicAdmin:
         if code:
             return {}
         return {name: value for name, value, *_ in entries if value is not None}
+
+
+def _count_partitions(topic: str, answer: Any) -> int | None:
+    """Partitions of ``topic`` in an answer to ``MetadataRequest``; None if it is unknown. Raises the broker's error."""
+    for code, _name, _internal, partitions, *_ in answer.topics:
+        kind = for_code(code)
+        if kind is UnknownTopicOrPartitionError:
+            return None
+        if code and not partitions:
+            raise kind(f"describing topic {topic!r}")
+        return len(partitions)
+    return None

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from connectors.errors import Fatal, Retriable
+from spark_jobs.topics import create_topic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -217,7 +218,7 @@ def prepare(config: Config, admin: Any) -> None:
     Raises:
         Fatal: it can't be made.
     """
-    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka import KafkaException
     from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # it is there, and documented
 
     topic = config["errors.deadletterqueue.topic.name"]
@@ -225,9 +226,7 @@ def prepare(config: Config, admin: Any) -> None:
         return
     factor = config["errors.deadletterqueue.topic.replication.factor"]
     try:
-        admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=factor)])[topic].result(30)
+        create_topic(admin, NewTopic(topic, num_partitions=1, replication_factor=factor), 30)
     except KafkaException as error:
-        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise Fatal(f"the dead letter topic {topic} can't be made: {error.args[0].str()}; make it, or give the job the "
-                        f"right to "
-                        "CREATE it") from error
+        raise Fatal(f"the dead letter topic {topic} can't be made: {error.args[0].str()}; make it, or give the job the right "
+                    "to CREATE it") from error

@@ -14,6 +14,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # not in its 
 )
 
 from connectors.errors import Fatal, Retriable
+from spark_jobs.topics import create_topic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,17 +70,13 @@ class Topics:
         """Make a topic unless it is there, and wait until it can be used."""
         topic = NewTopic(name, num_partitions=partitions, replication_factor=replication, config=dict(config))
         try:
-            self._admin.create_topics([topic], request_timeout=_TIMEOUT_S)[name].result(_TIMEOUT_S + 5)
+            create_topic(self._admin, topic, _TIMEOUT_S)
         except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise _judged(f"topic {name} can't be made", error) from error
-        deadline = time.monotonic() + _TIMEOUT_S
-        while time.monotonic() < deadline:
-            found = self.find(name)
-            if found is not None and found.partitions:
-                return found
-            time.sleep(0.05)
-        raise Retriable(f"topic {name} was made, but the brokers don't show it after {_TIMEOUT_S:.0f} s")
+            raise _judged(f"topic {name} can't be made", error) from error
+        found = self.find(name)
+        if found is None:
+            raise Retriable(f"topic {name} was created, and a broker does not know it")
+        return found
 
     def delete(self, name: str) -> None:
         """Delete a topic and wait until it is gone."""

@@ -13,6 +13,7 @@ from spark_jobs.groups import committed
 from spark_jobs.metrics import JobMetric
 from spark_jobs.sinks.kafka.config import CONFIG, PRODUCER, TOPIC_CONFIG, Settings, group_of, target_topic
 from spark_jobs.sinks.kafka.writer import no_points, write_all
+from spark_jobs.topics import create_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -226,7 +227,7 @@ class KafkaSink(Sink):
         return self._targets[target]
 
     def _ensure(self, name: str, partitions: int, properties: Mapping[str, str], *, own: bool = False) -> int:
-        from confluent_kafka import KafkaError, KafkaException
+        from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stub forgets one
 
         found = self._describe(name)
@@ -238,17 +239,14 @@ class KafkaSink(Sink):
         admin = AdminClient(self._client)
         topic = NewTopic(name, partitions, config["sink.kafka.topic.replication.factor"], config=dict(properties))
         try:
-            admin.create_topics([topic])[name].result(_TIMEOUT_S)
+            create_topic(admin, topic, _TIMEOUT_S)
         except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise (Retriable if error.args[0].retriable() else Fatal)(
-                    f"Kafka sink: topic {name} can't be made: {error.args[0].str()}. Make it, or correct sink.kafka.topic.*."
-                ) from error
-        deadline = time.monotonic() + _TIMEOUT_S
-        while (found := self._describe(name)) is None:
-            if time.monotonic() > deadline:
-                raise Retriable(f"Kafka sink: topic {name} was made, but no broker shows it")
-            time.sleep(0.1)
+            raise (Retriable if error.args[0].retriable() else Fatal)(
+                f"Kafka sink: topic {name} can't be made: {error.args[0].str()}. Make it, or correct sink.kafka.topic.*."
+            ) from error
+        found = self._describe(name)
+        if found is None:
+            raise Retriable(f"Kafka sink: topic {name} was created, and a broker does not know it")
         return found[1]
 
     def _describe(self, name: str, *, source: bool = False) -> tuple[str, int] | None:

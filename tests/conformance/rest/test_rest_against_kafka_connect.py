@@ -54,7 +54,6 @@ def test_the_scenario_and_the_tables_fit_together(golden: dict[str, Any]) -> Non
     assert all(f"`{name}`" in page() for name in DIFFERENCES)
 
 
-@pytest.mark.skipif(not COMPATIBILITY.is_file(), reason="docs/connect-compatibility.md has not been written yet")
 def test_the_compatibility_page_has_the_table() -> None:
     assert page() in COMPATIBILITY.read_text(encoding="utf-8"), (
         "put what `python -m tests.conformance.rest.differences` prints into docs/connect-compatibility.md")

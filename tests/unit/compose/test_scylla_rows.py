@@ -1,12 +1,10 @@
 """The emulation's log rows: those of the golden cases from their writes, and what the rules say beyond them."""
 
-import json
 import random
 import re
 import struct
 import uuid
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,11 +33,8 @@ from compose.local.scylla.writes import (
     time_uuid,
 )
 from connectors.cql.types import CqlType, parse, udt_resolver
+from tests.unit.connectors.scylla.events import golden_cases
 
-GOLDEN = next(
-    (each for each in (parent / "golden" / "scylla" for parent in Path(__file__).parents) if each.is_dir()),
-    Path(__file__).parents[4] / "shared" / "golden" / "scylla",
-)
 NOW = 1_795_219_200_000_000
 BASE = (
     "CREATE TABLE g.t (pk int, ck int, v text, n bigint, m map<text,int>, l list<int>, s set<text>, st text static, "
@@ -177,10 +172,7 @@ CASES: dict[str, tuple[dict[str, Any] | None, list[list[Write]]]] = {
 
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_golden_log_rows(name: str) -> None:
-    path = GOLDEN / f"{name}.json"
-    if not path.exists():
-        pytest.skip(f"the golden cases are not in {GOLDEN}")
-    case = json.loads(path.read_text(encoding="utf-8"))
+    case = golden_cases.load(name)
     images = {key: "true" for key in ("preimage", "postimage") if f"'{key}': true" in case["ddl"]["scylla"]}
     table = make_table(case["ddl"]["base"], case["udts"], **images)
     before, calls = CASES[name]
@@ -200,10 +192,7 @@ def test_golden_log_rows(name: str) -> None:
 
 
 def test_the_typical_value_of_every_type_is_the_golden_one() -> None:
-    path = GOLDEN / "types_scalar_typical.json"
-    if not path.exists():
-        pytest.skip(f"the golden cases are not in {GOLDEN}")
-    case = json.loads(path.read_text(encoding="utf-8"))
+    case = golden_cases.load("types_scalar_typical")
     table = make_table(case["ddl"]["base"], case["udts"])
     values = {name: literal(text) for name, text in case["log_rows"][0].items() if not name.startswith("cdc$")}
     (row,) = logged(table, PartitionState(), Insert(T, values))

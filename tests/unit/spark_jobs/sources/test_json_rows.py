@@ -4,7 +4,6 @@ import base64
 import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 
 from connectors.errors import Skippable
 from spark_jobs.sources.rows import Kind, classify, mysql_id, namespace_of
+from tests.unit.connectors.scylla.events import golden_cases
 from tests.unit.spark_jobs.sources.support import Table, envelope_schema, member, message
 
 COLUMNS = [
@@ -271,15 +271,10 @@ def test_the_fast_way_and_the_careful_one_agree(rows: list[tuple[int, str | None
     assert [(row["id"], row["name"]) for row in slow] == rows
 
 
-def _golden() -> list[Any]:
-    folder = Path(__file__).parents[3] / "unit" / "connectors" / "scylla" / "events" / "golden"
-    return sorted(folder.glob("*.json")) if folder.is_dir() else []
-
-
-@pytest.mark.parametrize("path", _golden(), ids=lambda path: path.stem)
-def test_golden_events_of_the_scylla_connector(path: Path) -> None:
+@pytest.mark.parametrize("name", golden_cases.names())
+def test_golden_events_of_the_scylla_connector(name: str) -> None:
     """Every event of Java's connector is decoded, or refused for a reason that the documentation gives."""
-    for run in json.loads(path.read_text(encoding="utf-8"))["runs"].values():
+    for run in golden_cases.load(name)["runs"].values():
         for record in run["records"]:
             if not record.get("value") or not record.get("key") or "schema" not in record["value"]:
                 continue

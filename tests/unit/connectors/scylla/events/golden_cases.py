@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import uuid
 from pathlib import Path
@@ -14,8 +13,7 @@ from connectors.scylla.log_table import META_COLUMNS
 from connectors.scylla.model import CdcOptions, Column, LogRow, TableId, TableVersion
 from tests.unit.connectors.scylla.events.cql_literals import Literals
 
-#: Another directory with recordings of the same form may be set in the environment.
-CASES = Path(os.environ.get("MILLRACE_SCYLLA_GOLDEN") or Path(__file__).parent / "golden")
+CASES = Path(__file__).parent / "golden"
 _PLACEMENT = "cdc.include.primary-key.placement"
 
 
