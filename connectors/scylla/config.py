@@ -7,6 +7,7 @@ import msgspec
 
 from connectors.cql.session import SessionSettings
 from connectors.cql.tls import TlsSettings
+from connectors.new_tables import NEW_TABLES
 from connectors.options import ConfigProblem, invalid
 from connectors.scylla import config_keys as keys
 from connectors.scylla.config_keys import CONFIG
@@ -67,6 +68,7 @@ class ReadSettings(msgspec.Struct, frozen=True, kw_only=True):
     #: Rows per second and task; 0: no limit.
     snapshot_rate: int = 0
     snapshot_chunks: int = 2
+    snapshot_new_tables: bool = True
 
 
 def tables(config: Mapping[str, Any]) -> tuple[TableId, ...]:
@@ -174,6 +176,7 @@ def read_settings(config: Mapping[str, Any]) -> ReadSettings:
         snapshot_rows=config[keys.SNAPSHOT_ROWS],
         snapshot_rate=config[keys.SNAPSHOT_RATE],
         snapshot_chunks=config[keys.SNAPSHOT_CHUNKS],
+        snapshot_new_tables=config[NEW_TABLES],
     )
 
 

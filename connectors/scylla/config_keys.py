@@ -4,6 +4,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import ConfigInvalid
+from connectors.new_tables import new_tables_key
 from connectors.options import (
     REQUIRED,
     ConfigDef,
@@ -355,6 +356,7 @@ CONFIG: Final = ConfigDef([
               validator=one_of("never", "no_data", "initial", ignore_case=True), display_name="Snapshot",
               doc="Whether to read what the tables hold, beside the stream of changes: never (no_data means the same), or "
                   "initial: once, when there are no saved offsets for it. Rows come as events with op r."),
+    new_tables_key(_SNAPSHOT),
     ConfigKey(name=SNAPSHOT_ROWS, type=ConfigType.INT, default=5_000, unit="rows", validator=between(1, 100_000),
               aliases=("snapshot.fetch.size",), importance=Importance.LOW, group=_SNAPSHOT, display_name="Rows per chunk",
               doc="Rows of a chunk: what is read at once and, after a restart, at most again."),

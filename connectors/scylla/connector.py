@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
@@ -96,8 +97,17 @@ class ScyllaConnector(SourceConnector):
         self._planned = True
         planner.forget_but({plan.generation.start_ms for plan in plans.values()})
         sizes = {table: len(plan.groups) for table, plan in plans.items()}
-        shares = assign((group for plan in plans.values() for group in plan.groups), max_tasks)
+        later = self._later()
+        shares = assign((replace(group, later=group.table in later) for plan in plans.values() for group in plan.groups),
+                        max_tasks)
         return [{keys.TASK_GROUPS: encode(share, sizes)} for share in shares]
+
+    def _later(self) -> frozenset[TableId]:
+        """The tables that are read without a snapshot because they came after the connector's first start."""
+        if self._settings.snapshot == "never" or self._settings.snapshot_new_tables:
+            return frozenset()
+        return snapshot.later_tables({table: plan.history.table_id for table, plan in self._plans.items()},
+                                     self.context.offsets.items())
 
     async def _ready(self) -> Planner:
         if self._session is None:

@@ -128,7 +128,7 @@ def assign(groups: Iterable[StreamGroup], max_tasks: int) -> list[list[StreamGro
     return shares
 
 
-class Share(msgspec.Struct, frozen=True, kw_only=True):
+class Share(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Groups of one table and generation in a task's configuration: short, however many streams there are.
 
     Attributes:
@@ -139,6 +139,7 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
         tablets: whether it is a tablet table.
         groups: places of the groups among all of the generation: ``0-511,513``.
         of: how many groups the generation has, so that a task notices if it would divide the streams in another way.
+        later: see ``StreamGroup.later``.
     """
 
     keyspace: str
@@ -148,6 +149,7 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
     tablets: bool = False
     groups: str
     of: int
+    later: bool = False
 
 
 def ranges(numbers: Iterable[int]) -> str:
@@ -187,7 +189,8 @@ def encode(groups: Iterable[StreamGroup], sizes: Mapping[TableId, int]) -> str:
     for group in groups:
         parts.setdefault((group.table, group.generation.start_ms), []).append(group)
     shares = [Share(keyspace=table.keyspace, table=table.table, generation=start, begin=members[0].begin_ms,
-                    tablets=members[0].tablets, groups=ranges(group.index for group in members), of=sizes[table])
+                    tablets=members[0].tablets, groups=ranges(group.index for group in members), of=sizes[table],
+                    later=members[0].later)
               for (table, start), members in sorted(parts.items())]
     return msgspec.json.encode(shares).decode()
 
@@ -214,4 +217,4 @@ def chosen(share: Share, groups: Sequence[StreamGroup]) -> list[StreamGroup]:
         raise ConfigInvalid(f"{share.keyspace}.{share.table}: the generation that starts at {share.generation} has "
                             f"{len(groups)} groups of streams, and the task's configuration was made for {share.of}; restart "
                             "the connector")
-    return [replace(groups[number], begin_ms=share.begin) for number in numbers(share.groups, share.of)]
+    return [replace(groups[number], begin_ms=share.begin, later=share.later) for number in numbers(share.groups, share.of)]

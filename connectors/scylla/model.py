@@ -53,13 +53,22 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class CdcOptions:
-    """``WITH cdc = {...}`` of a table; ``ttl_s`` 0 means that log rows never expire."""
+    """``WITH cdc = {...}`` of a table.
+
+    ``ttl_s`` 0 means that log rows never expire; ``stated`` is False where the table has no such option at all.
+    """
 
     enabled: bool = True
     preimage: Literal["false", "true", "full"] = "false"
     postimage: bool = False
     delta: Literal["full", "keys"] = "full"
     ttl_s: int = 86400
+    stated: bool = True
+
+    @property
+    def off(self) -> bool:
+        """Whether the table says that its changes are not logged; one that says nothing may just be changing."""
+        return self.stated and not self.enabled
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +137,7 @@ class StreamGroup:
         index: place among all groups of the table and generation, which are ordered by token; -1: not known.
         begin_ms: where to begin without a saved position; None: at the start of the generation.
         java_numbers: of a tablet table, the Java connector's number of each stream, see ``positions``.
+        later: whether the table came after the connector's first start and is to be read without a snapshot.
     """
 
     table: TableId
@@ -139,6 +149,7 @@ class StreamGroup:
     index: int = -1
     begin_ms: int | None = None
     java_numbers: tuple[int, ...] = ()
+    later: bool = False
 
 
 class ReadPosition(NamedTuple):

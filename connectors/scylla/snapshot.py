@@ -22,9 +22,10 @@ overwritten. It follows, whatever the clocks of writers say and with no memory o
 - in the end each cell is right: if a write at ``below`` or later touched it the stream brings it, else the page had it;
 - a crash loses no state, as there is none beside the positions.
 
-This needs every change at ``below`` or later to be in the log, so no page is read before ``below`` has reached the moment at
-which the snapshot of the tokens was begun (``STARTED``): what was written before it may be without a change, as ``cdc`` was
-perhaps only just turned on.
+This needs every change at ``below`` or later to be in the log, so no page is read before ``below`` is a confidence window past
+the moment at which the snapshot of the tokens was begun (``STARTED``): what was written before may be without a change, as
+``cdc`` was perhaps only just turned on, and some nodes may learn of it later. For the same reason the snapshot of a table whose
+``cdc`` is off does not begin, and one that was read before that is begun again once ``cdc`` is on.
 
 A row of which nothing is left is not sent: it comes as a later change. The price is that a row that is overwritten at the
 very moment of the snapshot may come without the cells in question, which follow within the confidence window; the
@@ -54,6 +55,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from connectors.errors import Fatal
+from connectors.scylla.model import TableId
 from connectors.scylla.positions import GENERATION, KEYSPACE, TABLE, VNODE
 from connectors.scylla.windows import ticks_of
 
@@ -61,7 +63,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from connectors.api import Position
-    from connectors.scylla.model import StreamGroup, TableId
+    from connectors.scylla.model import StreamGroup
 
 MIN_TOKEN: Final = -(1 << 63)
 MAX_TOKEN: Final = (1 << 63) - 1
@@ -144,6 +146,11 @@ class SnapshotPosition:
         """Whether all rows were sent."""
         return not self.left
 
+    @property
+    def skipped(self) -> bool:
+        """Whether the rows are not wanted: the table came later, and ``snapshot.new.tables`` is false."""
+        return not self.left and not self.started_ms
+
     def sent(self, token: int, row: str, rows: int = 0) -> SnapshotPosition:
         """After a row of ``left[0]``, with which ``rows`` more were sent; its token may have more rows."""
         return replace(self, left=(Tokens(token - 1, self.left[0].upto, row), *self.left[1:]), rows=self.rows + rows)
@@ -219,6 +226,39 @@ def positions_of(table: TableId, table_id: str, saved: Iterable[tuple[Position, 
             if not (table_id and position.table_id and table_id != position.table_id):
                 found.append((partition, position))
     return found
+
+
+def of_dropped(group: StreamGroup, table_id: str, saved: Iterable[tuple[Position, Position]]) -> list[Position]:
+    """Partitions of older generations with positions of a dropped table that had the name of the group's table."""
+    if not table_id:
+        return []
+    return [partition for partition, offset in saved
+            if is_snapshot(partition) and (partition.get(KEYSPACE), partition.get(TABLE)) == group.table
+            and int(partition[GENERATION]) < group.generation.start_ms
+            and offset.get(TABLE_ID) not in (None, "", table_id)]
+
+
+def later_tables(ids: Mapping[TableId, str], items: Iterable[tuple[Position, Position]]) -> frozenset[TableId]:
+    """Tables that the connector began to capture after its first start, by what is saved.
+
+    Those without any position while others have some, those that were dropped and made again, and those that were found to be
+    later before (``SnapshotPosition.skipped``). A table with positions of its streams only is not: its snapshot was turned on.
+
+    Args:
+        ids: the tables, with their ids (``TableHistory.table_id``).
+        items: all saved positions.
+    """
+    known: set[tuple[str, str]] = set()
+    later: set[TableId] = set()
+    for partition, offset in items:
+        name = (str(partition.get(KEYSPACE)), str(partition.get(TABLE)))
+        known.add(name)
+        table = TableId(*name)
+        if table in ids and is_snapshot(partition):
+            position = from_offset(offset)
+            if position.skipped or (position.table_id and ids[table] and position.table_id != ids[table]):
+                later.add(table)
+    return frozenset(later | {table for table in ids if known and table not in known})
 
 
 def remaining(whole: Sequence[Tokens], saved: Sequence[SnapshotPosition]) -> tuple[Tokens, ...]:

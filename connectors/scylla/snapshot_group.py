@@ -51,10 +51,17 @@ class GroupSnapshot:
         windows_first: windows of the stream that have to end before the first page is handed over. Without a saved position the
             stream would begin later after a crash than it did now, and changes that the page leaves to it would be lost.
         slots: see ``Traces``.
+        settle_ms: how far the stream has to be past the snapshot's start before the first page is read. It covers nodes that
+            did not know of ``cdc`` at the start, and clocks that are ahead.
     """
 
-    def __init__(self, group: StreamGroup, position: SnapshotPosition, windows_first: int = 0, slots: int = 1 << 12) -> None:
+    def __init__(self, group: StreamGroup, position: SnapshotPosition, windows_first: int = 0, slots: int = 1 << 12,
+                 settle_ms: int = 0) -> None:
         self.group: Final = group
+        self._slots = slots
+        self._settle_ms = settle_ms
+        #: Goes up when the snapshot begins anew: a page that was asked for before is of no use.
+        self.epoch = 0
         self.partition: Final[Position] = partition_of(group)
         self.position = position
         self.traces = Traces(slots)
@@ -110,7 +117,13 @@ class GroupSnapshot:
     @property
     def may_begin(self) -> bool:
         """Whether a page may be read. After a hold that kept the reader waiting, the reader has its turn first."""
-        return not (self.finished or self.held or self._owed or self.watermark_ms is None or self._wanted > 0)
+        return self.settled and not (self.finished or self.held or self._owed or self._wanted > 0)
+
+    @property
+    def settled(self) -> bool:
+        """Whether the stream is so far past the start that it brings every change at its position or later."""
+        started_ms = self.position.started_ms
+        return self.watermark_ms is not None and started_ms > 0 and self.watermark_ms >= started_ms + self._settle_ms
 
     def begin(self) -> None:
         """Hold the group: a page is going to be read."""
@@ -127,6 +140,15 @@ class GroupSnapshot:
     def close(self) -> None:
         """The group is not read any more: its rows come with the groups of a newer generation."""
         self.closed = True
+        self.give_up()
+
+    def begin_anew(self, position: SnapshotPosition, now_ms: int) -> None:
+        """Forget what was read, and stand at ``position``: the table is another one, or had no log for a while."""
+        self.epoch += 1
+        self.position = position
+        self.traces = Traces(self._slots)
+        self.traces.add_all(now_ms * 1000)  # changes that were sent before now were not noted
+        self.restart()
         self.give_up()
 
     def restart(self) -> None:

@@ -18,6 +18,7 @@ from connectors.scylla.snapshot import (
     SnapshotPosition,
     first_position,
     from_offset,
+    of_dropped,
     partition_of,
     positions_of,
     shown,
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from connectors.scylla.config import ReadSettings
     from connectors.scylla.feeds import TableFeed
     from connectors.scylla.hooks import RowFilter
-    from connectors.scylla.model import LogRow, StreamGroup, TableId
+    from connectors.scylla.model import LogRow, StreamGroup, TableId, TableVersion
 
 #: The stream goes first: no page is read of a group whose stream is this far behind ...
 HEAD_MS: Final = 60_000
@@ -86,6 +87,10 @@ class Snapshot:
         self._streamed = saved_windows(self._saved)
         self._moved: list[tuple[Position, Position | None]] = []
         self._plans: dict[tuple[TableId, str], RowPlan] = {}
+        #: Definitions of tables as they were when they were looked at last.
+        self._seen: dict[TableId, TableVersion] = {}
+        #: The stream brings all that was written so long after a moment at which the log was there.
+        self._settle_ms = settings.confidence_max_ms if settings.confidence_ms is None else settings.confidence_ms
         chunks = max(settings.snapshot_chunks, 1)
         self._limit = InFlightLimit(least=1, most=chunks, first=chunks)
         self._page_size = PageSize(settings.snapshot_rows)
@@ -143,6 +148,7 @@ class Snapshot:
     def take(self, limit: int, out: list[SourceRecord], bad: list[BadRecord],
              offsets: list[tuple[Position, Position | None]]) -> bool:
         """See ``SnapshotHook``."""
+        self._look_at_tables()
         if self._moved:
             offsets.extend(self._moved)
             self._moved = []
@@ -198,12 +204,13 @@ class Snapshot:
                     other.close()
         known = list(positions.values())
         position = first_position(group, whole, feed.newest.table_id, known)
-        if not position.started_ms and not position.finished:
-            position = replace(position, started_ms=int(self._now_ms()))
+        if group.later:
+            position = SnapshotPosition(whole, (), feed.newest.table_id)
+        position = self._started(feed, position)
         fresh = self._offsets.get(source_partition(group)) is None
         # Many groups share the memory: with few rows changed while the snapshot runs it does not matter how little each has.
         slots = _SLOTS if len(self._groups) < _FEW_GROUPS else _FEW_SLOTS
-        snapshot = GroupSnapshot(group, position, _WINDOWS_FIRST if fresh else 0, slots)
+        snapshot = GroupSnapshot(group, position, _WINDOWS_FIRST if fresh else 0, slots, self._settle_ms)
         if older or table in self._streamed:
             # What was sent before this run is not remembered.
             snapshot.traces.add_all(watermark_ms * 1000 - 1)
@@ -216,7 +223,52 @@ class Snapshot:
             self._moved.append((snapshot.partition, to_offset(position)))
         positions[repr(snapshot.partition)] = (snapshot.partition, position)
         self._moved.extend((partition, None) for partition in superseded(list(positions.values())))
+        if table not in self._seen:
+            self._seen[table] = feed.newest
+            self._moved.extend((partition, None) for partition in of_dropped(group, feed.newest.table_id, self._saved))
+        self._look_at(snapshot, feed.newest)
         return snapshot
+
+    def _started(self, feed: TableFeed, position: SnapshotPosition) -> SnapshotPosition:
+        """``position`` with the time of its start, if it is to be read and the table's changes are logged."""
+        if position.started_ms or position.finished or feed.newest.options.off:
+            return position
+        return replace(position, started_ms=int(self._now_ms()))
+
+    def _look_at_tables(self) -> None:
+        """Begin the snapshots anew of tables that were dropped and made again, or whose log has or had a gap."""
+        for table, seen in self._seen.items():
+            newest = self._feed_of(table).newest
+            if newest is not seen:
+                self._seen[table] = newest
+                for snapshot in self._groups.values():
+                    if snapshot.group.table == table and not snapshot.closed:
+                        self._look_at(snapshot, newest)
+
+    def _look_at(self, snapshot: GroupSnapshot, newest: TableVersion) -> None:
+        position, feed = snapshot.position, self._feed_of(snapshot.group.table)
+        replaced = bool(newest.table_id and position.table_id and newest.table_id != position.table_id)
+        if replaced or (newest.options.off and position.started_ms):
+            wanted = self._settings.snapshot_new_tables
+            if not (wanted or replaced):
+                return  # what was begun goes on
+            anew = SnapshotPosition(position.whole, position.whole if wanted else (), newest.table_id)
+        else:
+            anew = position
+        anew = self._started(feed, anew)
+        if anew == position:
+            return
+        if anew.left != position.left or replaced:
+            self._log.info("%s: %s; the snapshot of group %s %s", snapshot.group.table,
+                           "it was dropped and made again" if replaced else "its cdc was turned off", snapshot.group.name,
+                           "begins anew" if anew.left else "is left out")
+            snapshot.begin_anew(anew, int(self._now_ms()))
+        else:
+            snapshot.position = anew
+        self._moved.append((snapshot.partition, to_offset(anew)))
+        self._settled = self._announced = False
+        self._changed.set()
+        self._wake()
 
     def _forget(self, snapshot: GroupSnapshot) -> None:
         snapshot.traces.forget()
@@ -269,9 +321,6 @@ class Snapshot:
     def _due(self, snapshot: GroupSnapshot) -> bool:
         if not snapshot.may_begin or snapshot.watermark_ms is None:
             return False
-        if snapshot.watermark_ms < snapshot.position.started_ms:
-            # Rows from before the start may be without a change in the log, which was perhaps only just turned on.
-            return False
         return (self._now_ms() - snapshot.watermark_ms < HEAD_MS + self._settings.confidence_max_ms
                 or time.monotonic() - self._progressed_s > PATIENCE_S)
 
@@ -304,6 +353,7 @@ class Snapshot:
             if snapshot.version != plan.version:
                 snapshot.version = plan.version
                 snapshot.restart()
+            epoch = snapshot.epoch
             try:
                 page = await self._page(snapshot, plan)
             except SchemaChanged as error:
@@ -322,6 +372,8 @@ class Snapshot:
                 return
             self._failures = 0
             self._progressed_s = time.monotonic()
+            if snapshot.epoch != epoch:
+                return  # rows of a table that is gone
             if snapshot.closed or snapshot.loaded(plan, page.rows, page.state):
                 return
 
@@ -393,7 +445,7 @@ class Snapshot:
             snapshot = self._groups.get(key)
             if snapshot is not None and not snapshot.closed:
                 found.setdefault(group.table, []).append(snapshot.position)
-            elif snapshot is None and group.token_range is not None and "r" not in self._settings.skipped:
+            elif snapshot is None and group.token_range is not None and not group.later and "r" not in self._settings.skipped:
                 whole = unwrapped(group.token_range)
                 saved = self._offsets.get(partition_of(group))
                 found.setdefault(group.table, []).append(from_offset(saved) if saved else SnapshotPosition(whole, whole))

@@ -96,7 +96,7 @@ def cdc_options(extension: bytes | None) -> CdcOptions:
         Fatal: the blob is cut short or not of that form.
     """
     if extension is None:
-        return CdcOptions(enabled=False)
+        return CdcOptions(enabled=False, stated=False)
     texts: list[str] = []
     try:
         (count,) = struct.unpack_from("<I", extension)

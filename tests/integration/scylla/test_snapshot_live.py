@@ -257,3 +257,92 @@ def test_places_sort_as_this_server_sorts(scylla: Emulation, scylla_keyspace: Ca
     known = [each for each in places if each is not None]
     assert len(known) == len(places) == len(set(known)) == len(keys)
     assert known == sorted(known)
+
+
+@pytest.mark.parametrize("tablets", [False, True], ids=["vnodes", "tablets"])
+@pytest.mark.parametrize("wanted", [True, False], ids=["wanted", "not wanted"])
+async def test_tables_that_come_later_are_read_by_the_running_connector_and_once(
+        scylla: Emulation, scylla_keyspace: Callable[..., str], *, tablets: bool, wanted: bool) -> None:
+    keyspace = scylla_keyspace(tablets=tablets)
+    if scylla.emulated and not scylla.generations():
+        scylla.new_generation()
+    first, later, third = (f"{keyspace}.{name}" for name in ("first", "later", "third"))
+
+    def create(table: str, cdc: str = " WITH cdc = {'enabled': true}") -> None:
+        scylla.create_table(f"CREATE TABLE {table} (pk int PRIMARY KEY, a int){cdc}")
+
+    def insert(table: str, *keys: int) -> None:
+        for pk in keys:  # without the log, where it is the emulation
+            scylla.execute(f"INSERT INTO {table} (pk, a) VALUES ({pk}, 1)")  # noqa: S608 - names of our own
+
+    reads: Counter[tuple[str, int]] = Counter()
+    changes: Counter[tuple[str, int]] = Counter()
+
+    async def take_until(run: Run, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(60):
+            while not condition():
+                found = await run.take(0.5)
+                for record in found[1].records if found else ():
+                    if record.value is not None:
+                        name = f"{record.value['source']['keyspace_name']}.{record.value['source']['table_name']}"
+                        (reads if record.value["op"] == "r" else changes)[name, record.key["pk"]] += 1
+
+    def change(table: str, pk: int) -> Callable[[], bool]:
+        """Writes a logged change; whether it came."""
+        scylla.apply(Insert(table, {"pk": pk, "a": 2}))
+        return lambda: changes[table, pk] > 0
+
+    config = {"topic.prefix": "s", "scylla.cluster.ip.addresses": scylla.address,
+              "scylla.table.names": f"{first},{later}", "scylla.confidence.window.size": "1000",
+              "scylla.window.min.ms": "50", "snapshot.mode": "initial", "heartbeat.interval.ms": "50",
+              "scylla.discovery.interval.ms": "200", "snapshot.new.tables": str(wanted).lower()}
+    create(first)
+    create(later)
+    insert(first, *range(5))
+    offsets = SavedOffsets()
+    expected_reads = Counter({(first, pk): 1 for pk in range(5)})
+
+    def ids(table: str) -> set[str]:
+        return {offset["table_id"] for partition, offset in offsets.items()
+                if is_snapshot(partition) and f"{partition['keyspace_name']}.{partition['table_name']}" == table}
+
+    def made_again(table: str, old: set[str]) -> Callable[[], bool]:
+        """Whether the snapshot of the new table is over, and nothing is saved of the old one."""
+        return lambda: bool(ids(table)) and not ids(table) & old and finished(offsets, table)
+
+    async with Run(ScyllaConnector, config, offsets=offsets, max_tasks=2) as run:
+        await take_until(run, lambda: finished(offsets, first) and finished(offsets, later))
+        assert reads == expected_reads
+        # A table that is made again without cdc, filled, and gets cdc then.
+        old = ids(later)
+        scylla.drop_table(later)
+        create(later, "")
+        insert(later, *range(10, 15))
+        scylla.alter_table(f"ALTER TABLE {later} WITH cdc = {{'enabled': true}}")
+        if scylla.emulated:
+            insert(later, 15)  # as by a node that does not know of cdc yet
+        await take_until(run, made_again(later, old))
+        await take_until(run, change(later, 100))
+        expected_reads.update((later, pk) for pk in range(10, 16 if scylla.emulated else 15) if wanted)
+        assert reads == expected_reads
+        # A table that is dropped and made again with cdc.
+        old = ids(first)
+        scylla.drop_table(first)
+        create(first)
+        insert(first, *range(20, 25))
+        await take_until(run, made_again(first, old))
+        await take_until(run, change(first, 101))
+        expected_reads.update((first, pk) for pk in range(20, 25) if wanted)
+        assert reads == expected_reads
+    # The list is longer, and streams are of a new generation.
+    create(third)
+    insert(third, *range(30, 35))
+    if not tablets and scylla.emulated:
+        scylla.new_generation()
+    config["scylla.table.names"] = f"{first},{later},{third}"
+    async with Run(ScyllaConnector, config, offsets=offsets, max_tasks=3) as run:
+        await take_until(run, lambda: finished(offsets, third))
+        for number, table in enumerate((first, later, third), 102):
+            await take_until(run, change(table, number))
+    expected_reads.update((third, pk) for pk in range(30, 35) if wanted)
+    assert reads == expected_reads

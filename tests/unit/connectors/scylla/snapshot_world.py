@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from connectors.cql.types import CqlType
@@ -52,6 +52,7 @@ class Change:
     added: frozenset[int] = frozenset()
     removed: frozenset[int] = frozenset()
     replaced: bool = False
+    logged: bool = True
 
     def covers(self, key: Key) -> bool:
         if key[0] != self.pk:
@@ -229,6 +230,8 @@ class World:
         self.generation = 0
         self.starts = [0]
         self.stream_start = self.now
+        #: Until then writes reach nodes that don't know of cdc yet.
+        self.logged_from = 1 << 60
         self.skipped = self.left_out = 0
         self._used: set[int] = set()
         self.committed: Any = None
@@ -241,6 +244,7 @@ class World:
         while change.us in self._used:
             change.us += 1
         self._used.add(change.us)
+        change.logged = self.now >= self.logged_from
         self.coming.append((min(self.now + delay_ms, change.us // 1000 + self.confidence - 1), change))
         self.tick(0)
 
@@ -250,7 +254,8 @@ class World:
         self.coming = [item for item in self.coming if item[0] > self.now]
         for _, change in sorted(due, key=lambda item: item[0]):
             self.base.apply(change)
-            self.log.append((self.now, change))
+            if change.logged:
+                self.log.append((self.now, change))
 
     def new_generation(self, ends: Sequence[int]) -> None:
         """The ring is cut anew, a little in the future."""
@@ -276,7 +281,9 @@ class World:
             position = first_position(group, whole, "id", saved)
             for partition in superseded(saved):
                 self.offsets.put(partition, None)
-            snapshot = GroupSnapshot(group, position)
+            if not (position.started_ms or position.finished):
+                position = replace(position, started_ms=self.now)
+            snapshot = GroupSnapshot(group, position, settle_ms=self.confidence)
             self.offsets.put(partition_of(group), to_offset(position))
             at = self.at.setdefault(self._name(group), max(self.stream_start, self.starts[self.generation]))
             end = self.halves.get(self._name(group))

@@ -329,3 +329,20 @@ async def _story(patch: pytest.MonkeyPatch, data: st.DataObject) -> None:
             ended = [to for (its, its_start, _), to in reached.items() if its == table and its_start == start]
             assert ended
             assert min(ended) >= end
+
+
+@pytest.mark.parametrize("wanted", ["true", "false"])
+async def test_tables_that_come_later_are_marked_where_they_shall_have_no_snapshot(monkeypatch: pytest.MonkeyPatch,
+                                                                                   wanted: str) -> None:
+    world = World(monkeypatch, VNODE, OTHER, **{"snapshot.mode": "initial", "snapshot.new.tables": wanted})
+    world.lists.add_vnodes(NOW - 10_000, 4)
+    hidden = world.lists.tables.pop(OTHER)
+    first = [group for task in await world.tasks() for group in task]
+    assert {group.table for group in first} == {VNODE}
+    assert not any(group.later for group in first), "the first start"
+    for group in first:
+        world.save(group, NOW)
+    world.lists.tables[OTHER] = hidden
+    assert await world.look()
+    second = {(group.table, group.later) for task in await world.tasks() for group in task}
+    assert second == {(VNODE, False), (OTHER, wanted == "false")}

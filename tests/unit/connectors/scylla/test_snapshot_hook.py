@@ -4,6 +4,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,9 +16,9 @@ from connectors.errors import Fatal, Retriable
 from connectors.scylla.config import ReadSettings
 from connectors.scylla.feeds import TableFeed
 from connectors.scylla.metrics import DEBEZIUM, METRICS, SNAPSHOT_PROGRESS, SNAPSHOT_RUNNING
-from connectors.scylla.model import CdcOptions, Column, Generation, StreamGroup, TableVersion
+from connectors.scylla.model import CdcOptions, Column, Generation, StreamGroup, TableId, TableVersion
 from connectors.scylla.positions import source_partition
-from connectors.scylla.snapshot import partition_of
+from connectors.scylla.snapshot import later_tables, of_dropped, partition_of
 from connectors.scylla.snapshot_hook import Snapshot
 from connectors.testing.contexts import RecordedMetrics, SavedOffsets
 from tests.unit.connectors.scylla.snapshot_world import INT, TABLE
@@ -27,8 +28,13 @@ if TYPE_CHECKING:
 
     from connectors.api import Position
 
-VERSION = TableVersion(TABLE, (Column("pk", INT, "partition_key", 0), Column("a", INT, "regular")), CdcOptions(), "v1")
+VERSION = TableVersion(TABLE, (Column("pk", INT, "partition_key", 0), Column("a", INT, "regular")), CdcOptions(), "v1",
+                       table_id="first")
 GROUP = StreamGroup(TABLE, Generation(0), "0", False, (bytes(16),), (0, 1000))
+
+
+#: The confidence window: the stream has to be so far past the start of the snapshot.
+SETTLE_MS = 500
 
 
 def now() -> int:
@@ -82,7 +88,8 @@ class Bench:
         self.metrics = RecordedMetrics(METRICS)
         self.woken = asyncio.Event()
         self.records: list[SourceRecord] = []
-        settings = {"snapshot": "initial", "snapshot_rows": 4, "retry_base_ms": 1, "retry_max_ms": 1} | settings
+        settings = {"snapshot": "initial", "snapshot_rows": 4, "retry_base_ms": 1, "retry_max_ms": 1,
+                    "confidence_ms": SETTLE_MS} | settings
         self.hook = Snapshot(session, ReadSettings(**settings), self.offsets, [GROUP],  # type: ignore[arg-type]
                              feed_of=lambda _: self.feed, refresh=self.refresh, now_ms=lambda: now() + self.ahead_ms,
                              task_metrics=Mirror(self.metrics, "scylla", "s", DEBEZIUM),
@@ -274,7 +281,7 @@ def test_without_a_saved_position_two_windows_have_to_end_first() -> None:
 
 @pytest.mark.parametrize("ahead_ms", [0, 3_600_000, -3_600_000])
 def test_the_stream_has_to_pass_the_start_first(ahead_ms: int) -> None:
-    """What was written before it may be without a change in the log: cdc was perhaps only just turned on."""
+    """What was written before it, or soon after, may be without a change in the log: cdc was perhaps only just turned on."""
     async def main() -> None:
         session = Session()
         bench = Bench(session)
@@ -283,14 +290,14 @@ def test_the_stream_has_to_pass_the_start_first(ahead_ms: int) -> None:
         bench.hook.window_ended(GROUP, now() + ahead_ms - 5_000)
         started_ms = bench.hook._groups[TABLE, 0, "0"].position.started_ms
         job = asyncio.create_task(bench.hook.run(bench.woken.set))
-        for watermark in (started_ms - 4_000, started_ms - 1):
+        for watermark in (started_ms - 4_000, started_ms, started_ms + SETTLE_MS - 1):
             assert not bench.hook.holds(GROUP)
             bench.hook.window_ended(GROUP, watermark)
             for _ in range(20):
                 await asyncio.sleep(0)
             assert not session.asked
         bench.hook.holds(GROUP)
-        bench.hook.window_ended(GROUP, started_ms)
+        bench.hook.window_ended(GROUP, started_ms + SETTLE_MS)
         await bench.until(lambda: bool(session.asked))
         job.cancel()
         await asyncio.gather(job, return_exceptions=True)
@@ -317,3 +324,150 @@ def test_a_query_that_is_refused_from_its_start_ends_the_task() -> None:
     with pytest.raises(Fatal, match="no such function"):
         with_hook(lambda: Bench(session), body)
     assert session.asked == [None]
+
+
+def replaced(version: TableVersion = VERSION) -> TableVersion:
+    """The table after it was dropped and made again."""
+    return replace(version, table_id="second", since_us=1)
+
+
+def left_of(bench: Bench) -> str:
+    return str((bench.offsets.get(partition_of(GROUP)) or {}).get("token_range_left"))
+
+
+def test_a_table_that_is_made_again_is_read_again_without_a_restart_and_once() -> None:
+    offsets = SavedOffsets()
+
+    async def body(bench: Bench) -> None:
+        await bench.serve()
+        bench.feed.update((VERSION, replaced()))
+        bench.take()
+        assert left_of(bench) == "0:1000"
+        await bench.serve()
+        assert [record.value[0][0] for record in bench.records] == 2 * list(range(1, 11))
+
+    first = with_hook(lambda: Bench(Session(), offsets), body)
+    assert (first.offsets.get(partition_of(GROUP)) or {})["table_id"] == "second"
+    again = Bench(Session(), offsets)
+    again.feed.update((VERSION, replaced()))
+    again.hook.window_ended(GROUP, head())
+    assert not again.hook.holds(GROUP)
+    assert again.take() == 0
+
+
+def test_rows_of_the_dropped_table_that_are_still_being_read_are_thrown_away() -> None:
+    async def body(bench: Bench) -> None:
+        session: Any = bench.hook._session
+        await bench.until(lambda: len(session.asked) == 1)
+        bench.feed.update((VERSION, replaced()))
+        bench.take()
+        session.gate.set()
+        await bench.until(lambda: not bench.hook._in_flight)
+        bench.hook.holds(GROUP)
+        assert bench.take() == 0, "the stream has not passed the new start"
+        await bench.serve()
+        assert [record.value[0][0] for record in bench.records] == list(range(1, 11))
+
+    def make() -> Bench:
+        session = Session()
+        session.gate.clear()
+        return Bench(session)
+    with_hook(make, body)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_table_whose_cdc_was_off_is_read_again_once_it_is_on(*, restart: bool) -> None:
+    offsets = SavedOffsets()
+    off = replace(VERSION, options=CdcOptions(enabled=False))
+
+    async def turned_off(bench: Bench) -> None:
+        await bench.serve()
+        if not restart:
+            bench.feed.update((off,))
+            bench.take()
+            assert left_of(bench) == "0:1000"
+            await back_on(bench)
+
+    async def back_on(bench: Bench) -> None:
+        bench.feed.update((off,))
+        session: Any = bench.hook._session
+        asked = len(session.asked)
+        for _ in range(20):
+            if not bench.hook.holds(GROUP):
+                bench.hook.window_ended(GROUP, now() + 3_600_000)
+            bench.take()
+            await asyncio.sleep(0)
+        assert len(session.asked) == asked, "nothing is read while changes are not logged"
+        bench.feed.update((VERSION,))
+        bench.records.clear()
+        await bench.serve()
+        assert len(bench.records) == 10
+
+    with_hook(lambda: Bench(Session(), offsets), turned_off)
+    if restart:
+        def make() -> Bench:
+            bench = Bench(Session(), offsets)
+            bench.feed.update((off,))
+            return bench
+        with_hook(make, back_on)
+
+
+def test_a_table_that_says_nothing_of_cdc_is_not_taken_for_one_whose_cdc_is_off() -> None:
+    async def body(bench: Bench) -> None:
+        await bench.serve()
+        bench.feed.update((replace(VERSION, options=CdcOptions(enabled=False, stated=False)),))
+        bench.take()
+        assert left_of(bench) == ""
+    with_hook(lambda: Bench(Session()), body)
+
+
+def test_without_the_option_later_tables_have_no_snapshot_now_or_ever() -> None:
+    offsets = SavedOffsets()
+    later = replace(GROUP, later=True)
+    for group, wanted in ((later, False), (GROUP, False), (GROUP, True)):
+        bench = Bench(Session(), offsets, snapshot_new_tables=wanted)
+        bench.hook.window_ended(group, head())
+        bench.take()
+        assert left_of(bench) == ""
+        assert not bench.hook._groups[TABLE, 0, "0"].may_begin
+        assert bench.number("RowsScanned") == 0
+    assert later_tables({TABLE: "first"}, offsets.items()) == {TABLE}
+
+
+def test_without_the_option_a_table_that_is_made_again_is_left_out() -> None:
+    async def body(bench: Bench) -> None:
+        await bench.serve()
+        bench.feed.update((VERSION, replaced()))
+        bench.take()
+        assert (left_of(bench), (bench.offsets.get(partition_of(GROUP)) or {})["table_id"]) == ("", "second")
+        bench.feed.update((replace(replaced(), options=CdcOptions(enabled=False)),))
+        bench.take()
+        assert len(bench.records) == 10
+    with_hook(lambda: Bench(Session(), snapshot_new_tables=False), body)
+
+
+def test_which_tables_are_later() -> None:
+    other, third = TableId("ks", "other"), TableId("ks", "third")
+    ids = {TABLE: "first", other: "o", third: "t"}
+    offsets = SavedOffsets()
+    assert later_tables(ids, offsets.items()) == set(), "the first start: none is later"
+    offsets.put(source_partition(GROUP), {"window_start": "x"})
+    assert later_tables(ids, offsets.items()) == {other, third}, "no position of them, and some of another"
+    offsets.put(source_partition(replace(GROUP, table=other)), {"window_start": "x"})
+    assert later_tables(ids, offsets.items()) == {third}, "streams only: the snapshot was turned on"
+    begun = {"token_range": "0:10", "token_range_left": "0:10", "table_id": "o", "started_ms": "7"}
+    offsets.put(partition_of(replace(GROUP, table=other)), begun)
+    assert later_tables(ids, offsets.items()) == {third}
+    assert later_tables({**ids, other: "o2"}, offsets.items()) == {other, third}, "made again"
+    offsets.put(partition_of(replace(GROUP, table=other, name="1")), {"token_range": "10:20", "token_range_left": ""})
+    assert later_tables(ids, offsets.items()) == {other, third}, "left out before"
+
+
+def test_positions_of_a_dropped_table_go_once_there_are_newer_streams() -> None:
+    newer = replace(GROUP, generation=Generation(7))
+    offsets = SavedOffsets()
+    same, unknown = replace(GROUP, name="1"), replace(GROUP, name="2")
+    for group, table_id in ((GROUP, "first"), (same, "second"), (newer, "first"), (unknown, "")):
+        offsets.put(partition_of(group), {"token_range": "0:10", "token_range_left": "", "table_id": table_id})
+    assert of_dropped(newer, "second", offsets.items()) == [partition_of(GROUP)]
+    assert of_dropped(GROUP, "second", offsets.items()) == of_dropped(newer, "", offsets.items()) == []
