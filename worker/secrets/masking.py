@@ -2,6 +2,10 @@
 
 Two nets: values that are known to be secret are looked for wherever they stand, and texts that look like a secret
 (``password=...``, a URL with a password in it) are masked without being known.
+
+A known secret that is a common word is looked for only where a secret would stand: next to a word such as "password", after
+the name of its option, between a colon and an ``@``. A common word is short, made of letters, and either well known or a word
+of the configurations that is no secret (a group, a database, a topic): hidden everywhere, it would make those unreadable.
 """
 from __future__ import annotations
 
@@ -49,6 +53,24 @@ _AUTHORIZATION: Final = re.compile(r"(authorization[\"']?\s*[:=,]\s*[\"']?[a-z0-
 _HINTS: Final = ("pass", "secret", "token", "credential", "key")
 _JAAS_VALUE: Final = re.compile(r"(?:password|secret|token|keyPassword|storePassword|clientSecret)\s*=\s*"
                                 r"(?:\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'|([^\s;]+))", re.IGNORECASE)
+
+#: What may be a common word: letters, perhaps joined by signs and with a number behind; or a small number. Case does not mix.
+_WORD_FORM: Final = re.compile(r"(?:(?:[a-z]+|[A-Z][a-z]+)(?:[._-][a-z]+)*|[A-Z]+(?:[._-][A-Z]+)*)\d{0,4}|\d{1,5}")
+_LONGEST_WORD: Final = 16
+_WORD_BREAK: Final = re.compile(r"[^A-Za-z0-9]+")
+#: Passwords of examples and test systems, and what such systems hold.
+_WELL_KNOWN: Final = frozenset((
+    "admin", "administrator", "cassandra", "changeit", "changeme", "connect", "connector", "connectors", "consumer",
+    "customer", "customers", "data", "database", "default", "demo", "development", "event", "events", "example",
+    "guest", "inventory", "kafka", "letmein", "local", "localhost", "mariadb", "master", "message", "messages",
+    "millrace", "mysql", "order", "orders", "password", "payment", "payments", "postgres", "postgresql", "prod",
+    "producer", "product", "production", "products", "public", "qwerty", "replica", "replication", "root", "sample",
+    "scylla", "secret", "server", "service", "shop", "source", "spark", "staging", "store", "stream", "system", "table",
+    "tables", "test", "test1", "test123", "tester", "testing", "tests", "token", "topic", "topics", "user", "username",
+    "users", "welcome", "worker", "workers", "1234", "12345"))
+#: Words of configurations that are kept; the oldest are forgotten beyond it.
+_MOST_WORDS: Final = 8192
+_MOST_NAMES: Final = 512
 
 #: What is written alike everywhere.
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_.~-]*")
@@ -123,6 +145,12 @@ class SecretMasker:
         #: Snapshots for readers: secrets from long to short, and the same by their first characters.
         self._ordered: tuple[str, ...] = ()
         self._by_start: dict[str, tuple[str, ...]] = {}
+        #: Words of configurations that are no secrets, in lower case, and names of the options that hold secrets.
+        self._public: dict[str, None] = {}
+        self._names: dict[str, None] = {}
+        #: The secrets that are common words, and what finds them where a secret would stand.
+        self._words: tuple[str, ...] = ()
+        self._word_pattern: re.Pattern[str] | None = None
 
     def __len__(self) -> int:
         return len(self._secrets)
@@ -140,13 +168,31 @@ class SecretMasker:
             self._secrets.update(wanted)
             if len(known) == len(wanted):
                 return
-            while len(self._secrets) > MOST_SECRETS:
-                del self._secrets[next(iter(self._secrets))]
-            self._ordered = tuple(sorted(self._secrets, key=len, reverse=True))
-            by_start: dict[str, list[str]] = {}
-            for value in self._ordered:
-                by_start.setdefault(value[:SHORTEST], []).append(value)
-            self._by_start = {start: tuple(group) for start, group in by_start.items()}
+            _shorten(self._secrets, MOST_SECRETS)
+            self._rebuild()
+
+    def _rebuild(self) -> None:
+        """Make the snapshots anew; the caller holds the lock."""
+        words = {value for value in self._secrets if _is_common(value, self._public)}
+        self._ordered = tuple(sorted((value for value in self._secrets if value not in words), key=len, reverse=True))
+        by_start: dict[str, list[str]] = {}
+        for value in self._ordered:
+            by_start.setdefault(value[:SHORTEST], []).append(value)
+        self._by_start = {start: tuple(group) for start, group in by_start.items()}
+        self._word_pattern = _in_place(sorted(words, key=len, reverse=True), self._names) if words else None
+        self._words = tuple(words)
+
+    def _know(self, words: Iterable[str], names: Iterable[str]) -> None:
+        """Remember words that are no secrets, and names of options that hold some."""
+        with self._lock:
+            new_words = [word for word in words if word not in self._public]
+            new_names = [name for name in names if name not in self._names]
+            self._public.update(dict.fromkeys(new_words))
+            self._names.update(dict.fromkeys(new_names))
+            _shorten(self._public, _MOST_WORDS)
+            _shorten(self._names, _MOST_NAMES)
+            if new_names or any(secret.lower() in new_words for secret in self._secrets):
+                self._rebuild()
 
     def learn(self, config: Mapping[str, str], keys: Iterable[ConfigKey] = ()) -> None:
         """Mask the secrets of a resolved configuration from now on.
@@ -157,13 +203,18 @@ class SecretMasker:
         """
         secret = _secret_names(config, keys)
         found: list[str] = []
+        public: set[str] = set()
         for name, value in config.items():
             if not value or only_references(value):
                 continue
             inside = secrets_in(value)
             found += inside
-            if name in secret and not inside:
-                found.append(value)
+            if name in secret:
+                if not inside:
+                    found.append(value)
+            elif not inside:
+                public |= _words_of(value)
+        self._know(public, secret)
         if found:
             self.add(*found)
 
@@ -171,6 +222,9 @@ class SecretMasker:
         """``text`` with every known secret, and whatever looks like one, masked; the same object if there is none."""
         for secret in self._candidates(text):
             text = text.replace(secret, MASK)
+        pattern = self._word_pattern
+        if pattern is not None and any(word in text for word in self._words):
+            text = pattern.sub(lambda match: f"{match['before'] or ''}{MASK}", text)
         return mask_patterns(text)
 
     def _candidates(self, text: str) -> list[str]:
@@ -181,6 +235,41 @@ class SecretMasker:
         starts = {text[at:at + SHORTEST] for at in range(len(text) - SHORTEST + 1)} & by_start.keys()
         found = [secret for start in starts for secret in by_start[start] if secret in text]
         return sorted(found, key=len, reverse=True)
+
+
+def _shorten(kept: dict[str, None], most: int) -> None:
+    while len(kept) > most:
+        del kept[next(iter(kept))]
+
+
+def _is_common(value: str, public: Mapping[str, None]) -> bool:
+    """Whether a secret is a common word (see the module)."""
+    folded = value.lower()
+    return (len(value) <= _LONGEST_WORD and _WORD_FORM.fullmatch(value) is not None
+            and (folded in _WELL_KNOWN or folded in public))
+
+
+def _words_of(value: str) -> set[str]:
+    """What of a value that is no secret may be a common word: the value, and its words, in lower case."""
+    if len(value) > 4096:
+        return set()
+    shown = mask_patterns(value)
+    return {word.lower() for word in (shown, *_WORD_BREAK.split(shown))
+            if SHORTEST <= len(word) <= _LONGEST_WORD and _WORD_FORM.fullmatch(word)}
+
+
+def _in_place(words: Iterable[str], names: Iterable[str]) -> re.Pattern[str]:
+    """Finds words where a secret stands; the group ``before`` is what stays before it."""
+    word = f"(?:{'|'.join(map(re.escape, words))})"
+    hints = "|".join(("passw(?:or)?d", "passphrase", "pwd", "secret", "token", "credentials?",
+                      "(?:api|access|account|private|shared)[._-]?key", *map(re.escape, names)))
+    # password=test, password 'test', ('password', 'test'), the password is test
+    between = r"""["'`)\]]{0,2}(?:\s{0,3}(?:[=:,]|=>|->)|\s(?:is|was))?\s{0,3}["'`(\[]{0,2}"""
+    after_a_hint = rf"(?P<before>(?i:(?:{hints}){between})){word}(?![A-Za-z0-9])"
+    in_an_address = rf"(?<=:){word}(?=@)"
+    # 'test' is no valid password
+    before_a_hint = rf"""(?<=["'`]){word}(?=["'`]\s(?:is|was|as)\s[^"'`\n]{{0,32}}(?i:{hints}))"""
+    return re.compile(f"{after_a_hint}|{in_an_address}|{before_a_hint}")
 
 
 def _written(text: str) -> tuple[str, ...]:

@@ -258,3 +258,86 @@ def test_an_apostrophe_is_known_as_a_literal_with_both_quotes_writes_it() -> Non
     masker = SecretMasker()
     masker.add("pa'ss")
     assert masker.scrub(repr(ValueError('refused: "pa\'ss"'))) == f"ValueError('refused: \"{MASK}\"')"
+
+
+COMMON = ("test", "orders", "millrace", "Kafka", "root")
+#: Where a secret stands, in what drivers, clients and representations say.
+IN_PLACE = (
+    "password={}", "Password: {}", "password '{}' is wrong", 'the password "{}" was refused', "the password is {}",
+    "('password', '{}')",
+    "{{'database.password': '{}', 'x': 1}}", '{{"database.password": "{}"}}', "mysql://app:{}@db:3306/shop", "app:{}@db",
+    "token {} has expired", "'{}' is not a valid password", "odd.pin={}", "odd.pin: '{}'", "secret[{}]", "PASSWORD={},")
+#: Where the same word is the name of something.
+ELSEWHERE = ("group {}-workers", "topic {} has 3 partitions", "database '{}', table '{}.t'", "connector {} failed",
+             "/srv/{}/data", "{}", "user {} connects to {}", "the group '{}' has a token bucket", "jdbc:postgresql://db:5432/{}")
+
+
+def common_masker(word: str) -> SecretMasker:
+    masker = SecretMasker()
+    masker.learn({"odd.pin": word, "database.password": word}, [
+        ConfigKey(name="odd.pin", type=ConfigType.PASSWORD, doc="A secret with an odd name.")])
+    return masker
+
+
+@pytest.mark.parametrize("word", COMMON)
+def test_a_common_word_is_hidden_where_a_secret_stands(word: str) -> None:
+    masker = common_masker(word)
+    for form in IN_PLACE:
+        text = masker.scrub(form.format(word))
+        assert word not in text, text
+        assert MASK in text
+        assert masker.scrub(text) == text
+
+
+@pytest.mark.parametrize("word", COMMON)
+def test_a_common_word_stays_where_it_names_something(word: str) -> None:
+    masker = common_masker(word)
+    for form in ELSEWHERE:
+        text = form.replace("{}", word)
+        assert masker.scrub(text) == text
+
+
+@pytest.mark.parametrize("earlier", [True, False])
+def test_a_word_of_the_configuration_is_a_common_one_whenever_it_is_learnt(*, earlier: bool) -> None:
+    masker = SecretMasker()
+    public = {"topic.prefix": "sunflower", "group.id": "north-moonlight"}
+    if earlier:
+        masker.learn(public)
+    masker.learn({"database.password": "sunflower", "keystore.password": "moonlight", "other.password": "starlight"})
+    if not earlier:
+        assert masker.scrub("sunflower moonlight") == f"{MASK} {MASK}", "nobody knows yet that it is public"
+        masker.learn(public)
+    assert masker.scrub("topic sunflower.t of north-moonlight") == "topic sunflower.t of north-moonlight"
+    assert masker.scrub("password 'sunflower', password 'moonlight'") == f"password '{MASK}', password '{MASK}'"
+    assert masker.scrub("starlight") == MASK, "it stands in no option that is shown"
+
+
+@pytest.mark.parametrize("secret", [
+    "a-word-that-is-too-long", "Tr0ub4dor", "correcthorsebatterystaple", "xK9z", "p@ss", "orderS7x", "hunter22!", "123456"])
+def test_what_is_no_word_is_hidden_everywhere_even_if_it_stands_in_the_open(secret: str) -> None:
+    masker = SecretMasker()
+    masker.learn({"database.password": secret, "comment": secret, "url": f"http://u:{secret}@h"})
+    assert secret not in masker.scrub(f"group {secret}-workers, topic '{secret}'")
+
+
+def test_a_password_in_a_url_is_not_public_because_of_the_url() -> None:
+    masker = SecretMasker()
+    masker.learn({"database.password": "sunflower", "url": "http://u:sunflower@h", "jaas": JAAS})
+    assert masker.scrub("sunflower hunter22!") == f"{MASK} {MASK}"
+
+
+@given(st.sampled_from(COMMON), st.sampled_from(IN_PLACE), st.text(max_size=20), st.text(max_size=20))
+def test_common_words_are_hidden_whatever_stands_around(word: str, form: str, before: str, after: str) -> None:
+    text = common_masker(word).scrub(f"{before} {form.format(word)} {after}")
+    assert form.format(word) not in text
+    assert MASK in text
+
+
+def test_many_common_words_at_once() -> None:
+    masker = SecretMasker()
+    words = [f"{chr(97 + number // 26) * 4}{chr(97 + number % 26)}" for number in range(600)]
+    masker.learn({f"n{number}": word for number, word in enumerate(words)})
+    masker.learn({f"n{number}.password": word for number, word in enumerate(words)})
+    plain = " ".join(words) * 20
+    assert masker.scrub(plain) == plain
+    assert masker.scrub("".join(f"password '{word}', " for word in words)) == f"password '{MASK}', " * 600
