@@ -57,6 +57,7 @@ class Request:
         previous: What is recorded of this service, by part: its ports are used again.
         addresses: Addresses of the services it needs, by their names.
         say: Where progress lines go.
+        stopped: What is recorded of it from before it was stopped, by part.
     """
 
     home: Path
@@ -64,6 +65,12 @@ class Request:
     previous: Mapping[str, Entry]
     addresses: Mapping[str, str]
     say: Say
+    stopped: Mapping[str, Entry] = field(default_factory=dict)
+
+    @property
+    def known(self) -> Mapping[str, Entry]:
+        """Whose ports are used again."""
+        return self.previous or self.stopped
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +101,9 @@ def _kafka(request: Request) -> Sequence[Part]:
             f"Kafka runs with {len(previous)} broker(s), not {count}; stop it first: millrace down kafka. "
             "Each number of brokers has its own data"
         )
-    ports = [Ports(**entry.ports) for entry in previous] if count == len(previous) else []
-    if not living and not all(is_free(each) for entry in previous for each in entry.ports.values()):
+    known = [request.known[name] for name in sorted(request.known)]
+    ports = [Ports(**entry.ports) for entry in known] if count == len(known) else []
+    if not living and not all(is_free(each) for entry in known for each in entry.ports.values()):
         ports = []
     folder = request.home / ("kafka" if count == 1 else f"kafka-{count}")
     cluster = KafkaCluster(folder, count=count, ports=ports, detached=True, say=request.say)
@@ -116,7 +124,7 @@ def _kafka(request: Request) -> Sequence[Part]:
 
 def _port(request: Request, default: int) -> int:
     """The port the service had, else its default."""
-    return next((entry.port for entry in request.previous.values()), default)
+    return next((entry.port for entry in request.known.values()), default)
 
 
 def _single(service: Service, address: str, port: int | None) -> Sequence[Part]:
@@ -161,7 +169,7 @@ def _java_connect(request: Request) -> Sequence[Part]:
 
 
 def _previous_port(request: Request, name: str, default: int | None) -> int | None:
-    return next((entry.ports.get(name, default) for entry in request.previous.values()), default)
+    return next((entry.ports.get(name, default) for entry in request.known.values()), default)
 
 
 def _cassandra(request: Request) -> Sequence[Part]:

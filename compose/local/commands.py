@@ -14,7 +14,8 @@ from compose.local.state import Entry
 _SERVICES = "\n".join(f"  {offer.name:14}{offer.summary}" for offer in OFFERS.values())
 _PLACES = (
     "Downloads go to MILLRACE_CACHE (default ~/.cache/millrace), state, data and logs to MILLRACE_HOME\n"
-    "(default ~/.local/state/millrace). All services listen on 127.0.0.1 only."
+    "(default ~/.local/state/millrace). All services listen on 127.0.0.1 only. A service\n"
+    "keeps its ports when it is stopped and started again; down --remove-data forgets them."
 )
 
 

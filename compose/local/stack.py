@@ -32,8 +32,8 @@ class Health(StrEnum):
 class Stack:
     """A set of detached services and the file that remembers them.
 
-    Commands may be repeated: what runs is left alone, what ended is started again on its ports, and nothing is ever
-    stopped that this stack did not start. All methods block.
+    Commands may be repeated: what runs is left alone, what ended or was stopped is started again on its ports (or it is said
+    that one is taken), and nothing is ever stopped that this stack did not start. All methods block.
 
     Attributes:
         home: Folder of the state file and of the services' data.
@@ -81,6 +81,7 @@ class Stack:
                 stopped += self._stop([entry for entry in entries if entry.service == service], state)
             if remove_data:
                 self._remove_data(chosen)
+                state.forget_stopped(chosen)
         return stopped
 
     def status(self, names: Iterable[str] = ()) -> list[tuple[Entry, Health]]:
@@ -116,8 +117,13 @@ class Stack:
                     f"{offer.name} ({part}, process {entry.pid}) runs but does not answer on port {entry.port}; "
                     f"see its log {entry.log}, or stop it: millrace down {offer.name}"
                 )
-        request = Request(self.home, brokers, previous, self.addresses(), self.say)
-        self._launch(offer, offer.build(request), previous, state)
+        stopped = {entry.part: entry for entry in state.stopped() if entry.service == offer.name}
+        parts = offer.build(Request(self.home, brokers, previous, self.addresses(), self.say, stopped))
+        for made in parts:
+            before = (previous or stopped).get(made.name)
+            if before is not None and before.port != made.port:
+                self.say(f"{offer.name} ({made.name}) had port {before.port}, which is taken now; it uses {made.port}")
+        self._launch(offer, parts, previous, state)
 
     def _launch(self, offer: Offer, parts: Sequence[Part], previous: Mapping[str, Entry], state: StateFile) -> None:
         for entry in previous.values():
@@ -158,14 +164,14 @@ class Stack:
                 service.terminate()
                 adopted.append((entry, service))
             else:
-                state.remove(entry)  # it ended long ago, or the machine was started again
+                state.remove(entry, keep_ports=True)  # it ended long ago, or the machine was started again
         for entry, service in adopted:
             service.wait_stopped(_DOWN_TIMEOUT)
             if service.running:
                 raise StackError(
                     f"{entry.service} ({entry.part}), process {entry.pid}, cannot be ended; it may belong to another user"
                 )
-            state.remove(entry)
+            state.remove(entry, keep_ports=True)
             stopped.append(entry)
         return stopped
 

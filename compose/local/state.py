@@ -6,7 +6,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -53,7 +53,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class StateFile:
-    """The entries of one stack, in order of their start, in `stack.json`.
+    """The entries of one stack, in order of their start, in `stack.json`; and what was stopped, whose ports are kept for it.
 
     Attributes:
         folder: The stack's home; services keep their data in folders beside the file.
@@ -72,6 +72,13 @@ class StateFile:
         Raises:
             StackError: The file cannot be understood.
         """
+        return self._read("entries")
+
+    def stopped(self) -> list[Entry]:
+        """What was stopped and not started again since; raises as `load`."""
+        return self._read("stopped")
+
+    def _read(self, kind: str) -> list[Entry]:
         try:
             text = self.path.read_text(encoding="utf-8")
         except FileNotFoundError:
@@ -82,16 +89,18 @@ class StateFile:
             content = json.loads(text)
             if content["format"] != _FORMAT:
                 raise StackError(f"{self.path} was written by another version of Millrace; stop the stack with that one")
-            return [Entry(**entry) for entry in content["entries"]]
+            # Files of before have nothing that was stopped.
+            return [Entry(**entry) for entry in (content[kind] if kind == "entries" else content.get(kind, []))]
         except (ValueError, KeyError, TypeError) as error:
             raise StackError(
                 f"{self.path} is damaged ({error!r}); remove it, and end by hand what still runs from {self.folder}"
             ) from error
 
-    def save(self, entries: list[Entry]) -> None:
+    def save(self, entries: list[Entry], stopped: Sequence[Entry] = ()) -> None:
         """Replace the file as a whole."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        content = {"format": _FORMAT, "entries": [asdict(entry) for entry in entries]}
+        content = {"format": _FORMAT, "entries": [asdict(entry) for entry in entries],
+                   "stopped": [asdict(entry) for entry in stopped]}  # fmt: skip
         handle, temporary = tempfile.mkstemp(prefix=".stack-", dir=self.folder)
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as out:
@@ -103,13 +112,22 @@ class StateFile:
             raise
 
     def put(self, entry: Entry) -> None:
-        """Add the entry, in place of an earlier one of the same part."""
+        """Add the entry, in place of an earlier one of the same part; the service counts as started again."""
         others = [each for each in self.load() if (each.service, each.part) != (entry.service, entry.part)]
-        self.save([*others, entry])
+        self.save([*others, entry], [each for each in self.stopped() if each.service != entry.service])
 
-    def remove(self, entry: Entry) -> None:
-        """Drop the entry."""
-        self.save([each for each in self.load() if each != entry])
+    def remove(self, entry: Entry, *, keep_ports: bool = False) -> None:
+        """Drop the entry; with `keep_ports` it counts as stopped."""
+        stopped = self.stopped()
+        if keep_ports:
+            stopped = [each for each in stopped if (each.service, each.part) != (entry.service, entry.part)] + [entry]
+        self.save([each for each in self.load() if each != entry], stopped)
+
+    def forget_stopped(self, services: Container[str]) -> None:
+        """Forget the ports of stopped services."""
+        stopped = self.stopped()
+        if any(each.service in services for each in stopped):
+            self.save(self.load(), [each for each in stopped if each.service not in services])
 
     @contextlib.contextmanager
     def locked(self, say: Say = silent, timeout: float = 600.0) -> Iterator[None]:

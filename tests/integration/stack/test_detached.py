@@ -1,18 +1,21 @@
 """`up`, `status` and `down` as commands of their own, with the real Kafka, in a home of the test's own."""
 
+import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from compose.local.identity import same_process
-from compose.local.kafka import live_brokers
+from compose.local.kafka import DEFAULT_PORT, live_brokers
 from compose.local.ports import LOOPBACK, accepts
 from compose.local.service import wait_until
 
@@ -69,6 +72,20 @@ def test_kafka_outlives_the_command_and_down_ends_it(run: Run, tmp_path: Path) -
     assert not accepts(port)
     assert run("status").returncode == 0
     assert "nothing to stop" in run("down").stderr
+
+
+def test_kafka_keeps_a_port_that_is_not_the_default_over_down_and_up(run: Run) -> None:
+    with ExitStack() as stack:
+        with contextlib.suppress(OSError):  # somebody else has it: as good
+            stack.enter_context(socket.create_server((LOOPBACK, DEFAULT_PORT)))
+        result = run("up")
+        assert result.returncode == 0, result.stderr
+    (before,) = _status(run)
+    assert before["port"] != DEFAULT_PORT
+    assert run("down").returncode == 0
+    assert run("up").returncode == 0
+    (after,) = _status(run)
+    assert (after["port"], after["ports"]) == (before["port"], before["ports"])
 
 
 def test_a_lost_broker_of_three_comes_back_alone(run: Run) -> None:

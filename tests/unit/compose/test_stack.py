@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import signal
+import socket
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -50,7 +51,9 @@ class Lab:
         return [self._part(name, part, request) for part in names]
 
     def _part(self, name: str, part: str, request: Request) -> Part:
-        port = request.previous[part].port if part in request.previous else free_port()
+        port = request.known[part].port if part in request.known else free_port()
+        if part not in request.previous:
+            port = free_port(port)
         service = Service(
             name=f"{name} {part}",
             command=[sys.executable, "-c", self.program, str(port)],
@@ -102,6 +105,39 @@ def test_a_process_that_ended_is_started_again_on_its_port_and_the_others_are_le
     assert after["two"] == two
     assert after["one"].pid != one.pid
     assert after["one"].port == one.port
+
+
+def test_a_service_keeps_its_ports_over_down_and_up(lab: Lab) -> None:
+    before = {entry.part: entry.port for entry in lab.stack().up(["twins"])}
+    lab.stack().up(["base"])
+    for _ in range(2):
+        lab.stack().down()
+        assert lab.stack().status() == []
+        assert lab.stack().up(["twins"])
+        assert {entry.part: entry.port for entry in lab.state.load()} == before
+    assert [entry.service for entry in lab.state.stopped()] == ["base"]
+
+
+def test_a_kept_port_that_is_taken_is_named(lab: Lab) -> None:
+    one, two = lab.stack().up(["twins"])
+    lab.stack().down()
+    with socket.create_server((LOOPBACK, one.port)):
+        after = {entry.part: entry.port for entry in lab.stack().up(["twins"])}
+    assert after["one"] != one.port
+    assert after["two"] == two.port
+    assert f"twins (one) had port {one.port}, which is taken now; it uses {after['one']}" in lab.lines
+
+
+def test_with_its_data_the_ports_of_a_service_are_forgotten(lab: Lab) -> None:
+    lab.stack().up(["base", "twins"])
+    lab.stack().down()
+    lab.stack().down(["twins"], remove_data=True)
+    assert [entry.service for entry in lab.state.stopped()] == ["base"]
+
+
+def test_a_state_file_of_before_has_nothing_that_was_stopped(tmp_path: Path) -> None:
+    (tmp_path / "stack.json").write_text('{"format": 1, "entries": []}', encoding="utf-8")
+    assert StateFile(tmp_path).stopped() == []
 
 
 def test_down_never_touches_a_process_that_only_has_the_number(lab: Lab) -> None:
