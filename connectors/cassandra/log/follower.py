@@ -109,6 +109,15 @@ class LogFollower:
         return {"bytes": self._usage.behind_bytes, "segments": self._usage.waiting, "oldest_ms": self._usage.oldest_ms,
                 "directory_bytes": self._usage.total_bytes, "segment": position.segment, "position": position.position}
 
+    async def newest_segment(self) -> int | None:
+        """Id of the newest segment that the node has made by now, written or not; None: there is none.
+
+        Raises:
+            Retriable: the directory can't be listed.
+        """
+        found = await asyncio.to_thread(scan, self._settings.directory, self._settings.node)
+        return max((each.id for each in found.values() if each.present), default=None)
+
     def total_space(self, limit: int) -> None:
         """Tell the node's ``cdc_total_space`` in bytes, for the metric of how full the directory is; 0: not known."""
         self._limit = limit
