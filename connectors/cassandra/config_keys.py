@@ -12,6 +12,7 @@ from connectors.cassandra.config_rules import (
     shard_of,
     topic_prefix,
 )
+from connectors.new_tables import new_tables_key
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, Width, at_least, between, words
 
 # Connection
@@ -287,6 +288,7 @@ CONFIG: Final = ConfigDef([
               group=_SNAPSHOT, importance=Importance.HIGH, display_name="Backfill",
               doc="When what tables hold is read, beside the log. initial: once, of the captured tables. always: again at "
                   "every start of the tasks. never: only on request (POST /connectors/NAME/snapshots)."),
+    new_tables_key(_SNAPSHOT),
     ConfigKey(name=SNAPSHOT_CONSISTENCY, type=ConfigType.STRING, default="QUORUM", validator=words(*CONSISTENCY_LEVELS),
               group=_SNAPSHOT, display_name="Consistency level", example="LOCAL_QUORUM",
               doc="Consistency level of a backfill's queries."),

@@ -332,6 +332,10 @@ class Run:
             self._log.info("cdc of %s is off: its updates count up to segment %d", self._catalog.by_id(key), newest)
         self._changed(set())
 
+    def _add_new_tables(self) -> None:
+        if self._backfills is not None:
+            self._backfills.add_new_tables()
+
     def _changed(self, ids: set[str]) -> None:
         """Definitions are new or others: the stream forgets the old ones, and what is to be kept is saved.
 
@@ -371,6 +375,7 @@ class Run:
                 try:
                     await self._follow()
                     await self._end_captures()
+                    self._add_new_tables()
                 except Retriable as error:
                     self._log.debug("definitions can't be read: %s", error)
         except Exception as error:  # noqa: BLE001 - whatever it is, the task has to tell
