@@ -153,7 +153,7 @@ CONFIG: Final = ConfigDef([
     ConfigKey(name=USER, type=ConfigType.STRING, default=None, aliases=("cassandra.user",), importance=Importance.HIGH,
               group=_CONNECTION, width=Width.SHORT, display_name="User", example="millrace",
               doc="Role to log in as. Without it no credentials are sent. It needs SELECT on the tables for backfills, and on "
-                  "system_views for the checks of the server's settings."),
+                  "system_views.settings for the checks of the server's settings."),
     ConfigKey(name=PASSWORD, type=ConfigType.PASSWORD, default=None, importance=Importance.HIGH, group=_CONNECTION,
               width=Width.SHORT, display_name="Password", doc="The role's password; needed with cassandra.username."),
     ConfigKey(name=LOCAL_DC, type=ConfigType.STRING, default=None, importance=Importance.LOW, group=_CONNECTION,

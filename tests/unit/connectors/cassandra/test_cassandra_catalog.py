@@ -12,7 +12,7 @@ from connectors.cassandra import metrics as names
 from connectors.cassandra import saved
 from connectors.cassandra.capture import SETTLED_MS, Capture
 from connectors.cassandra.catalog import Catalog, TableFilter, definition, id_bytes, is_older
-from connectors.cassandra.server import NodeSettings, replicas, settings_of, size_of, smallest_space, version_of
+from connectors.cassandra.server import Copies, NodeSettings, replicas, settings_of, size_of, smallest_space, version_of
 from connectors.cql.mutations.definition import Column, DroppedColumn, TableDefinition, make
 from connectors.cql.types import CqlType, UnknownType, parse, udt_resolver
 from connectors.errors import ConfigInvalid, Fatal, Retriable
@@ -466,6 +466,7 @@ def test_settings_of_new_and_old_servers() -> None:
 def test_versions_and_replicas() -> None:
     assert [version_of(text) for text in ("5.0.9", "4.1-beta1", "6.0-alpha2-SNAPSHOT", None, "x")] == [
         (5, 0), (4, 1), (6, 0), (0, 0), (0, 0)]
-    assert replicas([{"key": "class", "value": "x.SimpleStrategy"}, {"key": "replication_factor", "value": "3"}]) == 3
-    assert replicas({"class": "NetworkTopologyStrategy", "dc1": "3", "dc2": "3/1"}) == 6
-    assert replicas({"class": "LocalStrategy"}) == 0
+    assert replicas([{"key": "class", "value": "x.SimpleStrategy"}, {"key": "replication_factor", "value": "3"}]) == Copies(
+        {}, 3)
+    assert replicas({"class": "NetworkTopologyStrategy", "dc1": "3", "dc2": "3/1"}) == Copies({"dc1": 3, "dc2": 3})
+    assert replicas({"class": "LocalStrategy"}) == Copies({})
