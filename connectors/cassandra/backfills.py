@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from connectors.api import BadRecord, Batch
-from connectors.cassandra.backfill.model import INITIAL, SnapshotRequest
+from connectors.api import SNAPSHOT_ENDED, BadRecord, Batch
+from connectors.cassandra.backfill.model import INITIAL, SnapshotRequest, new_request, new_table_id
 from connectors.cassandra.backfill.puller import Backfiller
-from connectors.cassandra.backfill.views import partition
+from connectors.cassandra.backfill.views import partition, request_of
 from connectors.cassandra.model import CLUSTER, SHARD, SNAPSHOT
 from connectors.errors import Skippable
 
@@ -67,16 +67,27 @@ class Backfills:
             elif shard[0] == 0 and not str(source.get(SHARD)).endswith(f"/{shard[1]}"):
                 self._left.setdefault(request, []).append(source)
         self._requests: dict[str, SnapshotRequest] = {}
+        #: What the operator wants of requests that the connector has made itself.
+        self._steered: dict[str, Any] = {}
         self._unsaved: list[tuple[Position, Position | None]] = []
         self._events: dict[str, TableEvents] = {}
         self._backfiller: Backfiller | None = None
         self._started = asyncio.Event()
         if settings.mode != "never":
             self._requests[INITIAL] = SnapshotRequest(id=INITIAL, tables=list(settings.tables), origin="initial")
+        if settings.mode == "always":
+            # The first backfill reads all tables again.
+            for name in [name for name in (*self._saved, *self._left) if new_table_id(name)]:
+                self._forget(name)
+        elif settings.mode == "initial":
+            # Also those of tables that are gone by now: they come to their end.
+            self._requests |= {name: request for name, offset in self._saved.items()
+                               if (request := request_of(name, offset)) and offset.get("state") not in SNAPSHOT_ENDED}
 
     def instruct(self, instructions: Sequence[Instruction]) -> None:
         """The operator's complete list of requests, over what the connector has begun itself."""
-        listed = {INITIAL}
+        listed = {INITIAL, *(name for name in (*self._requests, *self._saved, *self._left) if new_table_id(name))}
+        self._steered = {str(each["id"]): each["state"] for each in instructions if each.get("origin", "rest") != "rest"}
         for each in instructions:
             name = str(each["id"])
             listed.add(name)
@@ -85,12 +96,26 @@ class Backfills:
             elif name in self._requests:
                 self._requests[name] = msgspec.structs.replace(self._requests[name], state=each["state"])
         for name in (self._requests.keys() | self._saved.keys() | self._left.keys()) - listed:
-            # Deleted by the operator: nothing of it is kept.
-            self._requests.pop(name, None)
-            if self._saved.pop(name, None) is not None:
-                self._unsaved.append((partition(self._settings.prefix, name, self._shard), None))
-            self._unsaved += [(source, None) for source in self._left.pop(name, ())]
+            self._requests.pop(name, None)  # deleted by the operator
+            self._forget(name)
         if self._backfiller is not None:
+            self._backfiller.set_requests(list(self._requests.values()))
+
+    def _forget(self, name: str) -> None:
+        """Keep nothing of a request."""
+        if self._saved.pop(name, None) is not None:
+            self._unsaved.append((partition(self._settings.prefix, name, self._shard), None))
+        self._unsaved += [(source, None) for source in self._left.pop(name, ())]
+
+    def add_new_tables(self) -> None:
+        """Begin backfills of captured tables that came after the first one, if that is wanted. Does not block."""
+        if self._backfiller is None or not self._settings.new_tables or self._settings.mode == "never":
+            return
+        found = [new_request(each.table_id, str(each)) for each in self._backfiller.uncovered()]
+        for request in found:
+            self._log.info("%s came after the first backfill: it is read on its own (%s)", request.tables[0], request.id)
+            self._requests[request.id] = msgspec.structs.replace(request, state=self._steered.get(request.id, "running"))
+        if found:
             self._backfiller.set_requests(list(self._requests.values()))
 
     def start(self, session: CqlSession) -> None:

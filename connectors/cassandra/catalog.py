@@ -11,9 +11,11 @@ the nodes agree.
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from connectors.cassandra import metrics as names
+from connectors.cassandra.capture import Capture, Captures
 from connectors.cassandra.config_rules import split_regexes
 from connectors.cql.mutations.definition import Column, DroppedColumn, Kind, TableDefinition, make
 from connectors.cql.types import UnknownType, has_newer_fields, parse, udt_resolver
@@ -64,6 +66,10 @@ class TableFilter:
             return any(each.fullmatch(name) for each in self._wanted)
         return not any(each.fullmatch(name) for each in self._unwanted)
 
+    def names(self, keyspace: str, table: str) -> bool:
+        """Whether the include list names the table: it is there, and it lets the table be captured."""
+        return bool(self._wanted) and self.matches(keyspace, table)
+
 
 def _compiled(text: str) -> tuple[re.Pattern[str], ...]:
     return tuple(compile_java(f"(?i){item}") for item in split_regexes(text))
@@ -88,9 +94,9 @@ class Catalog:
         self._tables: dict[bytes, TableDefinition] = {}
         #: Ids that the cluster has now, as far as was read.
         self._live: frozenset[bytes] = frozenset()
-        #: Ids of tables that had cdc at some time: what the log has of them from then is still to be delivered.
-        self._with_cdc: set[bytes] = set()
-        self._captured: dict[str, bool] = {}
+        #: Which tables have or had cdc, and up to where in the log their updates count.
+        self.captures = Captures()
+        self._wanted: dict[str, bool] = {}
         self._rows: dict[str, _Keyspace] = {}
         #: Versions of the schema at the last reading, and at the last one that left nothing open.
         self._last: tuple[str, ...] = ()
@@ -107,17 +113,20 @@ class Catalog:
         """The definition of a table, captured or not, by its 16 bytes; None: it is not known."""
         return self._tables.get(table_id)
 
-    def captured(self, table: TableDefinition) -> bool:
-        """Whether the table's changes are delivered: it has cdc (or had, since this was made), no counters, and is chosen."""
-        known = self._captured.get(table.table_id)
-        if known is None:
-            known = self._captured[table.table_id] = self.wanted(table) and (
-                table.cdc or id_bytes(table.table_id) in self._with_cdc)
-        return known
+    def captured(self, table: TableDefinition, segment: int | None = None) -> bool:
+        """Whether the table's changes in a segment are delivered: it is chosen, without counters, and had cdc then.
+
+        Without a segment: whether its changes in any segment are.
+        """
+        return self.wanted(table) and self.captures.of(id_bytes(table.table_id)).counts(segment)
 
     def wanted(self, table: TableDefinition) -> bool:
         """Whether the table's changes would be delivered if it had cdc."""
-        return self._filter.matches(table.keyspace, table.table) and not table.has_counters
+        known = self._wanted.get(table.table_id)
+        if known is None:
+            known = self._wanted[table.table_id] = (self._filter.matches(table.keyspace, table.table)
+                                                    and not table.has_counters)
+        return known
 
     def known(self) -> list[TableDefinition]:
         """All that are known, those of dropped tables too."""
@@ -138,16 +147,25 @@ class Catalog:
         return [table for key, table in self._tables.items() if key in self._live and table.cdc and table.has_counters
                 and self._filter.matches(table.keyspace, table.table)]
 
-    def remember(self, saved: Iterable[TableDefinition]) -> None:
-        """Take definitions that were saved before; what ``refresh`` has read counts more."""
+    def remember(self, saved: Iterable[TableDefinition], captures: Mapping[str, Capture] | None = None) -> None:
+        """Take definitions that were saved before; what ``refresh`` has read counts more.
+
+        Args:
+            saved: the definitions.
+            captures: what was saved of their cdc, by table id (text); of one that is missing only ``cdc`` is known.
+        """
         for table in saved:
             key = id_bytes(table.table_id)
-            if table.cdc:
-                self._with_cdc.add(key)
             self._tables.setdefault(key, table)
-        self._captured.clear()
+            self.captures.remember(key, (captures or {}).get(table.table_id) or Capture(table.cdc, table.cdc))
+        self._wanted.clear()
 
     # Reading.
+
+    @property
+    def agreed(self) -> bool:
+        """Whether all nodes had the same schema at the last reading, and all of it could be taken."""
+        return len(set(self._seen)) == 1
 
     async def refresh(self) -> set[str]:
         """Read all definitions. A call that begins while another one waits for its turn shares its answer.
@@ -198,6 +216,8 @@ class Catalog:
         before = await self._versions()
         rows = await _load(self._connected())
         agreed = len(set(before)) == 1 and await self._versions() == before
+        if not agreed or before != self._last:
+            self.captures.disturb(time.time_ns() // 1_000_000)
         # Nodes that can't agree for long (one is down) are taken at their word the second time.
         certain = agreed or before == self._last
         changed, complete = self._take(rows, certain=certain)
@@ -214,6 +234,7 @@ class Catalog:
         """Ids that are new or changed, and whether all that was read could be taken."""
         changed: set[str] = set()
         all_taken = True
+        now_ms = time.time_ns() // 1_000_000
         live: set[bytes] = set()
         for keyspace, found in rows.items():
             live.update(id_bytes(str(row["id"])) for row in found.tables.values())
@@ -226,9 +247,12 @@ class Catalog:
                     complete = False
                     continue
                 key = id_bytes(table.table_id)
-                if table.cdc:
-                    self._with_cdc.add(key)
+                maybe_before = self._filter.names(keyspace, name) and _altered(found.tables[name], found.columns.get(name, ()))
                 before = self._tables.get(key)
+                if before is None and maybe_before and not table.cdc:
+                    self._warn("%s has no cdc, but it was altered after it was created, so it may have had it: what the log "
+                               "has of it until now is delivered", table)
+                self.captures.observe(key, cdc=table.cdc, maybe_before=maybe_before, now_ms=now_ms)
                 if before != table:
                     self._note(before, table)
                     self._tables[key] = table
@@ -241,7 +265,7 @@ class Catalog:
         for gone in [keyspace for keyspace in self._rows if keyspace not in rows]:
             del self._rows[gone]
         self._live = frozenset(live)
-        self._captured.clear()
+        self._wanted.clear()
         return changed, all_taken
 
     def _definition(self, keyspace: str, name: str, rows: _Keyspace) -> TableDefinition | None:
@@ -266,8 +290,7 @@ class Catalog:
         if not self._filter.matches(after.keyspace, after.table):
             return
         if before is not None and before.cdc and not after.cdc:
-            self._warn("cdc of %s was turned off: what the log has of it is still delivered until the task starts anew",
-                       after)
+            self._warn("cdc of %s was turned off: what the log has of it until now is still delivered", after)
         if after.cdc and after.has_counters and (before is None or not before.cdc):
             self._warn("%s has cdc = true and counters: changes of counters can't be merged, so they are not delivered; "
                        "ALTER TABLE %s WITH cdc = false saves their room in cdc_raw", after, after)
@@ -311,13 +334,13 @@ async def _load(session: CqlSession) -> dict[str, _Keyspace]:
     async def ask(text: str) -> Rows:
         return await session.query(text, consistency=_LOCAL)
 
-    for row in await ask("SELECT keyspace_name, table_name, id, cdc FROM system_schema.tables"):
+    for row in await ask("SELECT keyspace_name, table_name, id, cdc, WRITETIME(cdc) AS changed_us FROM system_schema.tables"):
         found.setdefault(row[_KEYSPACE], _Keyspace()).tables[row[_TABLE]] = row
     # A view's rows are mutations of their own in the log. Views are never captured.
     for row in await ask("SELECT keyspace_name, view_name, id FROM system_schema.views"):
         found.setdefault(row[_KEYSPACE], _Keyspace()).tables[row["view_name"]] = {**row, "cdc": False}
-    for row in await ask("SELECT keyspace_name, table_name, column_name, kind, position, clustering_order, type "
-                         "FROM system_schema.columns"):
+    for row in await ask("SELECT keyspace_name, table_name, column_name, kind, position, clustering_order, type, "
+                         "WRITETIME(type) AS changed_us FROM system_schema.columns"):
         found.setdefault(row[_KEYSPACE], _Keyspace()).columns.setdefault(row[_TABLE], []).append(row)
     # Some of the server's own tables have times of dropping that no date can hold.
     for row in await ask('SELECT keyspace_name, table_name, column_name, kind, type, '
@@ -326,6 +349,13 @@ async def _load(session: CqlSession) -> dict[str, _Keyspace]:
     for row in await ask("SELECT keyspace_name, type_name, field_names, field_types FROM system_schema.types"):
         found.setdefault(row[_KEYSPACE], _Keyspace()).types[row["type_name"]] = (row["field_names"], row["field_types"])
     return found
+
+
+def _altered(table: Mapping[str, Any], columns: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether a table was altered after it was created: ALTER writes its row again, but not all of its columns."""
+    changed_us = table.get("changed_us")
+    created = [each["changed_us"] for each in columns if each["kind"] == "partition_key" and each.get("changed_us")]
+    return bool(changed_us and created and changed_us > min(created))
 
 
 def id_bytes(table_id: str) -> bytes:

@@ -1,8 +1,10 @@
 """What only this worker's disks and the cluster can tell of a configuration. Decisions are pure; ``check_*`` ask."""
 from __future__ import annotations
 
+import asyncio
 import os
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,7 +15,7 @@ from connectors.cassandra.config import nodes, session_settings, table_lists
 from connectors.cassandra.config_rules import split_regexes
 from connectors.cassandra.events.contract import topic_name
 from connectors.cassandra.log.directory import check as check_directory
-from connectors.cassandra.log.directory import scan
+from connectors.cassandra.log.directory import scan, usage
 from connectors.cql.asking import Names, asked
 from connectors.cql.types import quote
 from connectors.errors import Fatal, MillraceError, Retriable
@@ -24,18 +26,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from connectors.cassandra.config import Node
-    from connectors.cassandra.server import Cluster, NodeSettings
+    from connectors.cassandra.server import Cluster, Copies, NodeSettings
     from connectors.cql.mutations.definition import TableDefinition
     from connectors.cql.session import CqlSession
     from connectors.options import Config
 
 _CONNECTING: Final = Names(keys.HOSTS, keys.USER, keys.PASSWORD, keys.SSL)
-#: The first release whose change log can be read.
+#: The first release whose commit log can be read.
 OLDEST: Final = (4, 0)
 #: Tables whose SELECT right is tried, and how long one may take.
 _TRIED: Final = 20
 _TRY_S: Final = 3.0
 _SHOWN: Final = 5
+#: Share of cdc_total_space from which on a directory counts as full.
+_FULL: Final = 0.9
 
 
 def _error(name: str, message: str) -> ConfigProblem:
@@ -97,7 +101,7 @@ def unseen(node: Node) -> str:
 async def check_cluster(config: Config) -> list[ConfigProblem]:
     """Complaints and warnings from asking the cluster. Opens a session and gives it back.
 
-    It can be reached and logged in to, is 4.0 or later, keeps a change log that can be read, and has tables to capture.
+    It can be reached and logged in to, is 4.0 or later, keeps a commit log that can be read, and has tables to capture.
     """
     return await asked(config, _CONNECTING, lambda: session_settings(config), lambda session: _ask(session, config))
 
@@ -108,17 +112,19 @@ async def _ask(session: CqlSession, config: Config) -> list[ConfigProblem]:
     if found:
         return found
     try:
-        found += settings_problems(await server.node_settings(session, cluster.nodes), nodes(config))
+        known = await server.node_settings(session, cluster.nodes)
+        found += settings_problems(known, nodes(config))
+        found += space_problems(known, await asyncio.to_thread(_used, nodes(config)))
     except Fatal as error:
         found.append(_warning(keys.USER, "The nodes' settings can't be checked (cdc_enabled, cdc_block_writes, ...): "
-                                         f"{error}; GRANT SELECT ON KEYSPACE system_views TO {_role(config)}"))
+                                         f"{error}; GRANT SELECT ON system_views.settings TO {_role(config)}"))
     catalog = Catalog(TableFilter(*table_lists(config)), None, session=session)
     await catalog.refresh()
     rows = await session.query("SELECT keyspace_name, replication FROM system_schema.keyspaces", consistency="ONE")
     copies = {str(row["keyspace_name"]): server.replicas(row["replication"]) for row in rows}
     captured = catalog.tables()
     found += table_problems(config, catalog.known(), captured, catalog.refused())
-    found += replica_problems(config, captured, copies, cluster.nodes)
+    found += replica_problems(config, captured, copies, cluster)
     if str(config[keys.SNAPSHOT]).strip().lower() != "never":
         found += await _rights(session, config, captured)
     return found
@@ -129,16 +135,16 @@ def _role(config: Mapping[str, Any]) -> str:
 
 
 def version_problems(cluster: Cluster) -> list[ConfigProblem]:
-    """Whether the nodes' change logs are of a kind that can be read. Pure."""
+    """Whether the nodes' commit logs are of a kind that can be read. Pure."""
     old = sorted({version for version in cluster.versions if server.version_of(version) < OLDEST})
     if not old:
         return []
-    return [_error(keys.HOSTS, f"The cluster has nodes of version {', '.join(old)}: change logs can be read from Cassandra 4.0 "
+    return [_error(keys.HOSTS, f"The cluster has nodes of version {', '.join(old)}: commit logs can be read from Cassandra 4.0 "
                                "on (for Scylla there is the connector scylla)")]
 
 
 def settings_problems(known: Sequence[NodeSettings], wanted: Sequence[Node]) -> list[ConfigProblem]:
-    """What the nodes' settings say against reading their change logs. Pure."""
+    """What the nodes' settings say against reading their commit logs. Pure."""
     found = []
 
     def of(nodes_: Iterable[NodeSettings]) -> str:
@@ -167,6 +173,35 @@ def settings_problems(known: Sequence[NodeSettings], wanted: Sequence[Node]) -> 
         right = _some(sorted({each.cdc_raw for each in known if each.cdc_raw}))
         found.append(_error(keys.DIRECTORIES, f"{_some(node.directory for node in wrong)} is the commit log itself, which only "
                                               f"the node may touch: name its cdc_raw_directory, {right}"))
+    return found
+
+
+def _used(wanted: Sequence[Node]) -> dict[Node, int]:
+    """Bytes in the directories that are visible here. Blocks."""
+    found = {}
+    for node in wanted:
+        if Path(node.directory).is_dir():
+            with suppress(Retriable):
+                found[node] = usage(Path(node.directory), node.name, None, 0).total_bytes
+    return found
+
+
+def space_problems(known: Sequence[NodeSettings], used: Mapping[Node, int]) -> list[ConfigProblem]:
+    """Directories that are (nearly) full. Pure.
+
+    Args:
+        known: the nodes' settings.
+        used: bytes in each directory that this worker sees.
+    """
+    found = []
+    for node, size in used.items():
+        same = [each for each in known if each.cdc_raw == node.directory] or known
+        limit = server.smallest_space(same)
+        if limit and size >= limit * _FULL:
+            found.append(_warning(keys.DIRECTORIES, f"{node.directory} (node {node.name}) has {size >> 20} of {limit >> 20} "
+                                  "MiB (cdc_total_space): once it is full, the node refuses writes to tables with cdc, until "
+                                  "the connector has read and deleted segments. Start it, or raise cdc_total_space in "
+                                  "cassandra.yaml"))
     return found
 
 
@@ -199,6 +234,11 @@ def table_problems(config: Mapping[str, Any], known: Sequence[TableDefinition], 
     if refused:
         found.append(_warning(keys.TABLES, f"{_some(refused)}: changes of counters can't be captured; ALTER TABLE "
                                            f"{_qualified(refused[0])} WITH cdc = false saves their room in cdc_raw"))
+    counters = [table for table in own if include and table.has_counters and not table.cdc
+                and filter_.matches(table.keyspace, table.table)]
+    if counters:
+        found.append(_warning(keys.TABLES, f"{_some(sorted(map(str, counters)))}: changes of counters can't be captured; take "
+                                           f"them out of {keys.TABLES}"))
     topics = Counter(topic_name(config[keys.PREFIX], table.keyspace, table.table) for table in captured)
     shared = [topic for topic, count in topics.items() if count > 1]
     if shared:
@@ -207,31 +247,49 @@ def table_problems(config: Mapping[str, Any], known: Sequence[TableDefinition], 
     return found
 
 
-def replica_problems(config: Mapping[str, Any], captured: Sequence[TableDefinition], copies: Mapping[str, int],
-                     count: int) -> list[ConfigProblem]:
-    """What follows from the number of replicas, nodes and directories. Pure.
+def replica_problems(config: Mapping[str, Any], captured: Sequence[TableDefinition], copies: Mapping[str, Copies],
+                     cluster: Cluster) -> list[ConfigProblem]:
+    """What follows from the number of replicas, nodes and directories, in the data centre that is read. Pure.
 
     Args:
         config: the configuration.
         captured: the tables.
         copies: replicas of each keyspace.
-        count: nodes of the cluster.
+        cluster: its nodes, and the data centre that is read.
     """
     found = []
+    read = len(nodes(config))
     keyspaces = sorted({table.keyspace for table in captured})
-    several = [name for name in keyspaces if copies.get(name, 1) > 1]
+    known = {name: copies[name] for name in keyspaces if name in copies}
+    several = [name for name, each in known.items() if each.anywhere + each.by_centre.get(cluster.centre, 0) > 1]
     if several and str(config[keys.OUTPUT]).strip().lower() == "debezium":
         found.append(_warning(keys.OUTPUT, f"{keys.OUTPUT}=debezium with {_some(several)}, of which there is more than one "
                                            "replica: every replica gives each event. Take partition-update with the "
                                            "materializer, which removes duplicates"))
+    away = [name for name, each in known.items() if each.by_centre and not each.by_centre.get(cluster.centre)]
+    if away:
+        found.append(_warning(keys.LOCAL_DC, f"{_some(away)} has no replica in the data centre that is read, {cluster.centre}: "
+                                             f"its changes are not there. Read one of {_centres(known, away)}, with "
+                                             f"{keys.LOCAL_DC} and {keys.DIRECTORIES} of its nodes"))
     # A partition is missed if all its replicas are among the nodes that are not read.
-    unread = count - len(nodes(config))
-    missed = [name for name in keyspaces if unread >= max(1, copies.get(name, 1))]
+    missed = [name for name in keyspaces if name not in away and _misses(known.get(name), cluster, read)]
     if missed:
-        found.append(_warning(keys.DIRECTORIES, f"The cluster has {count} nodes, {keys.DIRECTORIES} names "
-                                                f"{len(nodes(config))}: changes of partitions of {_some(missed)} that have no "
-                                                "replica on those are missed. Name the directories of all nodes"))
+        where = f"data centre {cluster.centre}" if cluster.centre_nodes else "cluster"
+        found.append(_warning(keys.DIRECTORIES, f"The {where} has {cluster.centre_nodes or cluster.nodes} nodes, "
+                                                f"{keys.DIRECTORIES} names {read}: changes of partitions of {_some(missed)} "
+                                                "that have no replica on those are missed. Name the directories of all its "
+                                                "nodes"))
     return found
+
+
+def _misses(copies: Copies | None, cluster: Cluster, read: int) -> bool:
+    if copies is not None and copies.by_centre:
+        return (cluster.centre_nodes or cluster.nodes) - read >= copies.by_centre.get(cluster.centre, 1)
+    return cluster.nodes - read >= max(1, copies.anywhere if copies is not None else 1)
+
+
+def _centres(known: Mapping[str, Copies], keyspaces: Sequence[str]) -> str:
+    return ", ".join(sorted({centre for name in keyspaces for centre, count in known[name].by_centre.items() if count}))
 
 
 async def _rights(session: CqlSession, config: Mapping[str, Any], captured: Sequence[TableDefinition]) -> list[ConfigProblem]:

@@ -15,6 +15,7 @@ from connectors.cassandra.model import CLUSTER, NODE, LogSettings
 from connectors.cql.session import SessionSettings
 from connectors.cql.tls import TlsSettings
 from connectors.errors import ConfigInvalid
+from connectors.new_tables import NEW_TABLES
 from connectors.options import ConfigProblem, invalid
 
 if TYPE_CHECKING:
@@ -159,6 +160,7 @@ def backfill_settings(config: Mapping[str, Any]) -> BackfillSettings:
         prefix=config[keys.PREFIX],
         mode=cast('Literal["initial", "never", "always"]', _word(config, keys.SNAPSHOT)),
         tables=tuple(split_regexes(text_of(config[keys.TABLES]))) or (".*",),
+        new_tables=config[NEW_TABLES],
         consistency=str(config[keys.SNAPSHOT_CONSISTENCY]).strip().upper(),
         chunk_rows=config[keys.SNAPSHOT_ROWS],
         rows_per_s=config[keys.SNAPSHOT_RATE],

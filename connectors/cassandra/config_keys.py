@@ -12,6 +12,7 @@ from connectors.cassandra.config_rules import (
     shard_of,
     topic_prefix,
 )
+from connectors.new_tables import new_tables_key
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, Width, at_least, between, words
 
 # Connection
@@ -152,7 +153,7 @@ CONFIG: Final = ConfigDef([
     ConfigKey(name=USER, type=ConfigType.STRING, default=None, aliases=("cassandra.user",), importance=Importance.HIGH,
               group=_CONNECTION, width=Width.SHORT, display_name="User", example="millrace",
               doc="Role to log in as. Without it no credentials are sent. It needs SELECT on the tables for backfills, and on "
-                  "system_views for the checks of the server's settings."),
+                  "system_views.settings for the checks of the server's settings."),
     ConfigKey(name=PASSWORD, type=ConfigType.PASSWORD, default=None, importance=Importance.HIGH, group=_CONNECTION,
               width=Width.SHORT, display_name="Password", doc="The role's password; needed with cassandra.username."),
     ConfigKey(name=LOCAL_DC, type=ConfigType.STRING, default=None, importance=Importance.LOW, group=_CONNECTION,
@@ -287,6 +288,7 @@ CONFIG: Final = ConfigDef([
               group=_SNAPSHOT, importance=Importance.HIGH, display_name="Backfill",
               doc="When what tables hold is read, beside the log. initial: once, of the captured tables. always: again at "
                   "every start of the tasks. never: only on request (POST /connectors/NAME/snapshots)."),
+    new_tables_key(_SNAPSHOT),
     ConfigKey(name=SNAPSHOT_CONSISTENCY, type=ConfigType.STRING, default="QUORUM", validator=words(*CONSISTENCY_LEVELS),
               group=_SNAPSHOT, display_name="Consistency level", example="LOCAL_QUORUM",
               doc="Consistency level of a backfill's queries."),

@@ -10,7 +10,7 @@ from typing import Final
 
 from connectors.debezium_metrics import SNAPSHOT, SNAPSHOTS, Rule, declared, mirrored, seconds_to_ms
 
-# The directory of a node's change log.
+# The directory of a node's commit log (cdc_raw).
 DIRECTORY_BYTES: Final = "cassandra_cdc_directory_bytes"
 DIRECTORY_LIMIT: Final = "cassandra_cdc_directory_limit_bytes"
 DIRECTORY_FILL: Final = "cassandra_cdc_directory_fill_ratio"

@@ -10,7 +10,7 @@ from connectors.api import Batch, SourceRecord
 from connectors.cassandra import config as settings
 from connectors.cassandra import metrics, saved, server
 from connectors.cassandra.backfills import Backfills
-from connectors.cassandra.catalog import Catalog, TableFilter
+from connectors.cassandra.catalog import Catalog, TableFilter, id_bytes
 from connectors.cassandra.events import builder
 from connectors.cassandra.events.contract import Where
 from connectors.cassandra.latency import Latency
@@ -57,6 +57,7 @@ class Run:
         self._settings = settings.task_settings(config)
         self._events = settings.event_settings(config)
         self._node = settings.task_node(config)
+        self._node_name = self._node.name if self._node is not None else ""
         self._metrics = Mirror(context.metrics, "cassandra", self._settings.prefix, metrics.DEBEZIUM)
         self._shard = settings.shard(config)
         self._saved = context.offsets.items()
@@ -68,8 +69,9 @@ class Run:
         self._failed: BaseException | None = None
         #: Offsets that are to be saved with the next batch: definitions.
         self._unsaved: list[tuple[Position, Position | None]] = []
-        self._kept: dict[str, str] = {}
-        self.latency = Latency(self._metrics, self._node.name if self._node is not None else "")
+        #: What is saved of each table's definition, by table id.
+        self._kept: dict[str, Position] = {}
+        self.latency = Latency(self._metrics, self._node_name)
         self._reported = 0.0
         self._labels = {"node": self._node.name} if self._node is not None else {}
         self._stream: Stream | None = None
@@ -85,7 +87,7 @@ class Run:
         self._skipped = self._decoded = 0
         #: Whether a backfill had rows at the last look: there may be more of them.
         self._more = False
-        self._partition = settings.log_partition(self._settings.prefix, self._node.name if self._node is not None else "")
+        self._partition = settings.log_partition(self._settings.prefix, self._node_name)
 
     # What the runtime tells.
 
@@ -127,8 +129,9 @@ class Run:
         config = self._context.config
         known = saved.definitions(self._settings.prefix, self._saved)
         self._catalog = Catalog(TableFilter(*settings.table_lists(config)), self._log, self._metrics)
-        self._catalog.remember(known)
-        self._kept = {each.table_id: each.text() for each in known}
+        captures = saved.captures(self._settings.prefix, self._node_name, self._saved)
+        self._catalog.remember(known, captures)
+        self._kept = {each.table_id: saved.offset(each, 0, captures[each.table_id]) for each in known}
         await self._connect(required=not known)
         self._metrics.connected()
         for name in metrics.FROM_ZERO:
@@ -136,7 +139,7 @@ class Run:
         place = self._place()
         if self._node is not None:
             self._follower = LogFollower(settings.log_settings(config, self._node), place, self._metrics, self._log)
-        where = Where(partition=self._partition, node=self._node.name if self._node is not None else "", segment=0, version=0)
+        where = Where(partition=self._partition, node=self._node_name, segment=0, version=0)
         stream = self._stream = Stream(where, place, self._catalog, self._builder, self._log)
         backfills = self._backfills = Backfills(
             settings.backfill_settings(config), self._shard, self._saved, catalog=self._catalog, builder=self._builder,
@@ -314,22 +317,44 @@ class Run:
             await self._refresh()
         self._sure_ms = max(self._sure_ms, began)
 
+    async def _end_captures(self) -> None:
+        """Set the last segment of tables whose cdc is off for good.
+
+        Raises:
+            Retriable: the directory can't be listed.
+        """
+        captures = self._catalog.captures
+        settled = captures.settled(time.time_ns() // 1_000_000) if self._catalog.agreed else {}
+        newest = await self._follower.newest_segment() if settled and self._follower is not None else None
+        if newest is None:
+            return
+        for key in captures.end(settled, newest):
+            self._log.info("cdc of %s is off: its updates count up to segment %d", self._catalog.by_id(key), newest)
+        self._changed(set())
+
+    def _add_new_tables(self) -> None:
+        if self._backfills is not None:
+            self._backfills.add_new_tables()
+
     def _changed(self, ids: set[str]) -> None:
         """Definitions are new or others: the stream forgets the old ones, and what is to be kept is saved.
 
-        Kept are all tables of keyspaces in which tables are captured: they share mutations, which can't be read in part.
+        Kept are all tables of keyspaces with tables that are or were captured: they share mutations, not readable in part.
         """
         if self._stream is not None:
             self._stream.changed(ids)
         if self._node is None:
             return
-        keyspaces = {each.keyspace for each in self._catalog.tables()}
-        for table in self._catalog.known():
-            text = table.text()
-            if table.keyspace in keyspaces and self._kept.get(table.table_id) != text:
-                self._kept[table.table_id] = text
-                self._unsaved.append((saved.partition(self._settings.prefix, self._node.name, table.table_id),
-                                      saved.offset(table)))
+        known = self._catalog.known()
+        keyspaces = {each.keyspace for each in known if self._catalog.captured(each)}
+        for table in known:
+            if table.keyspace not in keyspaces:
+                continue
+            offset = saved.offset(table, 0, self._catalog.captures.of(id_bytes(table.table_id)))
+            if self._kept.get(table.table_id) != offset:
+                self._kept[table.table_id] = offset
+                self._unsaved.append((saved.partition(self._settings.prefix, self._node_name, table.table_id),
+                                      {**offset, saved.SEEN_MS: time.time_ns() // 1_000_000}))
 
     def _take_unsaved(self) -> tuple[tuple[Position, Position | None], ...]:
         found, self._unsaved = tuple(self._unsaved), []
@@ -349,6 +374,8 @@ class Run:
                 await asyncio.sleep(self._settings.refresh_s)
                 try:
                     await self._follow()
+                    await self._end_captures()
+                    self._add_new_tables()
                 except Retriable as error:
                     self._log.debug("definitions can't be read: %s", error)
         except Exception as error:  # noqa: BLE001 - whatever it is, the task has to tell

@@ -4,6 +4,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from connectors.cassandra.capture import Capture
 from connectors.cassandra.model import CLUSTER, NODE, TABLE_ID
 from connectors.cql.mutations import definition
 from connectors.cql.types import to_text
@@ -20,6 +21,9 @@ DEFINITION: Final = "definition"
 TABLE: Final = "table"
 VERSION: Final = "version"
 SEEN_MS: Final = "seen_ms"
+#: Of a table without cdc: it had cdc before; and the last segment of the node in which its updates count.
+HAD_CDC: Final = "had_cdc"
+LAST_SEGMENT: Final = "cdc_last_segment"
 
 
 def partition(prefix: str, node: str, table_id: str) -> Position:
@@ -27,10 +31,39 @@ def partition(prefix: str, node: str, table_id: str) -> Position:
     return {CLUSTER: prefix, NODE: node, TABLE_ID: table_id}
 
 
-def offset(table: TableDefinition, seen_ms: int | None = None) -> Position:
-    """The definition as a source offset; ``seen_ms``: when it was read, now if not given."""
-    return {DEFINITION: table.text(), TABLE: str(table), VERSION: table.version,
-            SEEN_MS: time.time_ns() // 1_000_000 if seen_ms is None else seen_ms}
+def offset(table: TableDefinition, seen_ms: int | None = None, capture: Capture | None = None) -> Position:
+    """The definition as a source offset.
+
+    Args:
+        table: the definition.
+        seen_ms: when it was read; now if not given.
+        capture: what is known of its cdc beyond the definition.
+    """
+    found: Position = {DEFINITION: table.text(), TABLE: str(table), VERSION: table.version,
+                       SEEN_MS: time.time_ns() // 1_000_000 if seen_ms is None else seen_ms}
+    if capture is not None and capture.ever and not table.cdc:
+        found[HAD_CDC] = True
+        if capture.last_segment is not None:
+            found[LAST_SEGMENT] = capture.last_segment
+    return found
+
+
+def captures(prefix: str, node: str, offsets: Sequence[tuple[Position, Position]]) -> dict[str, Capture]:
+    """What was saved of tables' cdc, by table id; segments count only as the task of ``node`` has saved them.
+
+    A table had cdc if any task has ever seen it with cdc: tasks save at different times.
+
+    Raises:
+        Fatal: a definition can't be read.
+    """
+    now = {table.table_id: table.cdc for table in definitions(prefix, offsets)}
+    found: dict[str, Capture] = {}
+    for table_id, saver, saved in _saved(prefix, offsets):
+        known = found.get(table_id) or Capture(now=now[table_id])
+        cdc = definition.parse(saved[DEFINITION]).cdc
+        last = saved.get(LAST_SEGMENT) if saver == node and isinstance(saved.get(LAST_SEGMENT), int) else known.last_segment
+        found[table_id] = Capture(known.now, known.ever or cdc or saved.get(HAD_CDC) is True, last)
+    return found
 
 
 def definitions(prefix: str, offsets: Sequence[tuple[Position, Position]]) -> list[TableDefinition]:

@@ -6,12 +6,13 @@ Values are those of ``cassandra.yaml`` of 4.0 (``cdc_total_space_in_mb: 4096``) 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping  # noqa: TC003 - a NamedTuple's field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from connectors.errors import Fatal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from connectors.cql.session import CqlSession
 
@@ -58,10 +59,14 @@ class Cluster(NamedTuple):
     Attributes:
         versions: ``release_version`` of each node.
         nodes: how many there are.
+        centre: the data centre of the node that was asked, which is the one that is read; empty: not known.
+        centre_nodes: how many nodes that has.
     """
 
     versions: tuple[str, ...]
     nodes: int
+    centre: str = ""
+    centre_nodes: int = 0
 
 
 def size_of(text: str | None) -> int | None:
@@ -104,9 +109,11 @@ async def cluster(session: CqlSession) -> Cluster:
         Retriable: nodes are away, busy or too slow.
         Fatal: the server refuses the query.
     """
-    rows = await session.query("SELECT release_version FROM system.local", consistency=_LOCAL)
-    rows += await session.query("SELECT release_version FROM system.peers", consistency=_LOCAL)
-    return Cluster(tuple(str(row["release_version"]) for row in rows if row["release_version"]), len(rows))
+    rows = await session.query("SELECT release_version, data_center FROM system.local", consistency=_LOCAL)
+    centre = str(rows[0]["data_center"] or "") if rows else ""
+    rows += await session.query("SELECT release_version, data_center FROM system.peers", consistency=_LOCAL)
+    return Cluster(tuple(str(row["release_version"]) for row in rows if row["release_version"]), len(rows), centre,
+                   sum(row["data_center"] == centre for row in rows))
 
 
 async def node_settings(session: CqlSession, nodes: int) -> list[NodeSettings]:
@@ -114,7 +121,7 @@ async def node_settings(session: CqlSession, nodes: int) -> list[NodeSettings]:
 
     Raises:
         Retriable: nodes are away, busy or too slow.
-        Fatal: the server refuses the query (``GRANT SELECT ON KEYSPACE system_views``), or has no such table.
+        Fatal: the server refuses the query (``GRANT SELECT ON system_views.settings``), or has no such table.
     """
     found: dict[str, NodeSettings] = {}
     names: Sequence[str] = _NAMES
@@ -159,12 +166,25 @@ def smallest_space(known: Sequence[NodeSettings]) -> int:
     return min((each.total_space for each in known if each.total_space), default=0)
 
 
-def replicas(replication: Any) -> int:
-    """Copies of each row, by the ``replication`` of ``system_schema.keyspaces``; over all data centres. Pure."""
+class Copies(NamedTuple):
+    """Where the replicas of a keyspace are.
+
+    Attributes:
+        by_centre: replicas of each row in each data centre.
+        anywhere: replicas of each row that may be on any node, whatever its data centre (SimpleStrategy).
+    """
+
+    by_centre: Mapping[str, int]
+    anywhere: int = 0
+
+
+def replicas(replication: Any) -> Copies:
+    """Copies of each row, by the ``replication`` of ``system_schema.keyspaces``. Pure."""
     options = replication if isinstance(replication, dict) else {each["key"]: each["value"] for each in replication or ()}
-    total = 0
+    counts = {}
     for name, value in options.items():
         count = str(value).partition("/")[0]  # "3/1" has a transient replica
         if name != "class" and count.isdigit():
-            total += int(count)
-    return total
+            counts[str(name)] = int(count)
+    anywhere = counts.pop("replication_factor", 0)
+    return Copies(counts, anywhere)

@@ -35,8 +35,8 @@ class Definitions(Protocol):
     def by_id(self, table_id: bytes) -> TableDefinition | None:
         """A table of the cluster, captured or not."""
 
-    def captured(self, table: TableDefinition) -> bool:
-        """Whether its changes are delivered."""
+    def captured(self, table: TableDefinition, segment: int) -> bool:
+        """Whether its changes in a segment are delivered."""
 
     def wanted(self, table: TableDefinition) -> bool:
         """Whether they would be if it had cdc."""
@@ -80,6 +80,7 @@ class _Table(msgspec.Struct):
 
     definition: TableDefinition
     events: TableEvents | None
+    captured: bool = False
     refused: bool = False
     wanted: bool = False
 
@@ -131,6 +132,13 @@ class Stream:
             self._skipped += events.skipped.total() if events is not None else 0
         self._given_up = {each for each in self._given_up if each[0] not in wanted}
 
+    def _check_captures(self, segment: int) -> None:
+        """Another segment begins: look again at tables whose updates count in only one of the two."""
+        changed = {each.definition.table_id for each in self._tables.values()
+                   if each.captured != self._definitions.captured(each.definition, segment)}
+        if changed:
+            self.changed(changed)
+
     def give_up(self, missing: Missing, *, old: bool = False, own: bool = False) -> None:
         """What an entry lacks is not to be had: it is passed over, now and later, until ``changed``.
 
@@ -159,6 +167,8 @@ class Stream:
         where, place = self._where, self.place
         if stretch.segment != place.segment:
             place = LogPosition(stretch.segment)
+        if stretch.segment != where.segment:
+            self._check_captures(stretch.segment)
         where.segment, where.version = stretch.segment, stretch.version
         where.read_ms = time.time_ns() // 1_000_000
         data, entries = stretch.data, stretch.entries
@@ -258,7 +268,7 @@ class Stream:
         Ids are random enough (time and node) that their 16 bytes are not met by chance.
         """
         ids = [bytes.fromhex(each.table_id.replace("-", "")) for each in self._definitions.known()
-               if self._definitions.captured(each)]
+               if self._definitions.captured(each, self._where.segment)]
         return min((found for each in ids if (found := data.find(each, at, end)) >= 0), default=-1)
 
     def _table(self, version: int, identity: bytes) -> _Table | None:
@@ -268,11 +278,11 @@ class Stream:
                 raise Missing(identity, None, None)
             self.counts.unknown += 1
             return None
-        captured = self._definitions.captured(definition)
+        captured = self._definitions.captured(definition, self._where.segment)
         refused = captured and definition.has_counters
         events = self._builder(definition, version) if captured and not refused else None
         wanted = not captured and self._definitions.wanted(definition)
-        found = self._tables[version, identity] = _Table(definition, events, refused, wanted)
+        found = self._tables[version, identity] = _Table(definition, events, captured, refused, wanted)
         return found
 
     def _bad(self, data: bytes, start: int, end: int, bad: list[BadRecord], error: Exception,

@@ -63,7 +63,7 @@ def translate(error: BaseException, query: str, nodes: Sequence[str] = ()) -> Mi
     if isinstance(error, NoHostAvailable):
         return _no_host(error, where, asked)
     if isinstance(error, UnresolvableContactPoints):
-        return NodesAway(f"none of the contact points' names can be resolved: {error}; check them and the name service{where}")
+        return NodesAway(f"no name of the contact points{asked} can be resolved: check them and the name service{where}")
     if isinstance(error, OperationTimedOut):
         host = getattr(error, "last_host", None)
         return Retriable(f"node {_node(host) if host else asked or '?'} did not answer in time{where}")
@@ -72,7 +72,7 @@ def translate(error: BaseException, query: str, nodes: Sequence[str] = ()) -> Mi
     if isinstance(error, InvalidRequest):
         return _refused(str(error), where)
     if isinstance(error, Unauthorized):
-        return Fatal(f"the user may not do this: {error}{where}; grant SELECT on the table (and on its CDC log)")
+        return Fatal(f"the user may not do this: {error}{where}; grant SELECT on what the query reads")
     if isinstance(error, ConnectionException | ConnectionBusy | OSError):
         return Retriable(f"the connection to{asked or ' a node'} failed: {error}{where}")
     if isinstance(error, ErrorMessage):

@@ -1,16 +1,22 @@
 """What backfills are made of: requests, settings, chunks."""
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import msgspec
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from connectors.cql.mutations.definition import TableDefinition
     from connectors.formats.partition_update import PartitionUpdate
 
-#: The id of the backfill that the connector makes by itself.
+#: The id of the backfill of the first start.
 INITIAL: Final = "initial"
+#: Ids of backfills of tables that came later begin with it; the table's id follows.
+NEW: Final = "new-"
+_NEW_ID: Final = re.compile(rf"{NEW}([0-9a-f]{{8}}(?:-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}})\Z")
 
 Wish = Literal["running", "paused", "cancelled"]
 Mode = Literal["initial", "never", "always"]
@@ -24,16 +30,33 @@ class SnapshotRequest(msgspec.Struct, kw_only=True):
         tables: regular expressions for ``keyspace.table`` (of the captured tables).
         priority: higher ones are read first; then in the order of ``created_ms``.
         state: what is wanted of it.
-        origin: who asked.
+        origin: who asked; "new": the connector, for a table that came later.
         created_ms: when, milliseconds since 1970.
+        table_id: the only table that is read, whatever else has its name; empty: all that match.
     """
 
     id: str
     tables: list[str]
     priority: int = 0
     state: Wish = "running"
-    origin: Literal["initial", "rest"] = "rest"
+    origin: Literal["initial", "rest", "new"] = "rest"
     created_ms: int = 0
+    table_id: str = ""
+
+    def chosen(self, tables: Iterable[TableDefinition]) -> list[TableDefinition]:
+        """Of the tables that match ``tables`` those that are read."""
+        return [each for each in tables if self.table_id in ("", each.table_id)]
+
+
+def new_request(table_id: str, name: str) -> SnapshotRequest:
+    """The backfill of a table that came later: its id follows from the table's, so all tasks make the same one."""
+    return SnapshotRequest(id=f"{NEW}{table_id}", tables=[name.replace(".", r"\.")], origin="new", table_id=table_id)
+
+
+def new_table_id(request: str) -> str:
+    """The table that a backfill of ``new_request`` reads, by the backfill's id; empty: it is another kind of backfill."""
+    found = _NEW_ID.match(request)
+    return found[1] if found else ""
 
 
 class BackfillSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +67,7 @@ class BackfillSettings(msgspec.Struct, frozen=True, kw_only=True):
         mode: whether the connector reads all captured tables by itself: ``initial``: once; ``always``: at every start of a
             task; ``never``.
         tables: regular expressions of the tables that this first backfill has.
+        new_tables: whether tables that come later are read too, unless ``mode`` is ``never``.
         consistency: of the queries. With the level of the writers it should make a quorum: what a backfill does not see and
             the log does not have is missing.
         chunk_rows: rows of a chunk at most (a page of a query); fewer where rows are large.
@@ -60,6 +84,7 @@ class BackfillSettings(msgspec.Struct, frozen=True, kw_only=True):
     prefix: str
     mode: Mode = "initial"
     tables: tuple[str, ...] = (".*",)
+    new_tables: bool = False
     consistency: str = "QUORUM"
     chunk_rows: int = 1_000
     chunk_bytes: int = 2_000_000

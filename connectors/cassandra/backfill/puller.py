@@ -100,6 +100,10 @@ class Backfiller:
         self._again()
         self._news.set()
 
+    def uncovered(self) -> list[TableDefinition]:
+        """The captured tables that came after the first backfill, of which the task's share is in no backfill yet."""
+        return self._pulls.uncovered(self._tables(self._settings.tables))
+
     def start(self) -> None:
         """Begin to read."""
         if not self._workers:
@@ -205,7 +209,7 @@ class Backfiller:
                 self._cluster = await Cluster.of(self._session, self._settings.timeout_s)
                 self._pulls.bounds = self._cluster.bounds
             await self._refresh()
-            found = self._tables(job.pull.request.tables)
+            found = job.pull.request.chosen(self._tables(job.pull.request.tables))
         except (Retriable, LoginRefused):
             job.pull.busy = False
             raise
@@ -324,7 +328,8 @@ class Backfiller:
             cluster = self._cluster = await Cluster.of(self._session, self._settings.timeout_s)
             self._pulls.bounds = cluster.bounds
         note = table.note
-        found = next((each for each in self._tables(job.pull.request.tables)
+        request = job.pull.request
+        found = next((each for each in request.chosen(self._tables(request.tables))
                       if (each.keyspace, each.table) == (note.keyspace, note.table)), None)
         if found is None:
             self._pulls.vanished(job)

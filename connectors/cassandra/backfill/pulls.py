@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from connectors.api import SNAPSHOT_ENDED
 from connectors.cassandra.backfill import state, views
-from connectors.cassandra.backfill.model import INITIAL, Chunk, End
+from connectors.cassandra.backfill.model import INITIAL, NEW, Chunk, End, new_request, new_table_id
 from connectors.cassandra.backfill.ranges import Span, cut, merged, share, width_after
 from connectors.cassandra.backfill.state import PullNote, TableNote
 from connectors.cassandra.model import CLUSTER, SHARD, SNAPSHOT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from connectors.api import Position
     from connectors.cassandra.backfill.model import BackfillSettings, SnapshotRequest
@@ -124,9 +124,9 @@ class Pulls:
         self._saved: dict[str, dict[str, Position]] = {}
         for partition, offset in saved:
             request, part = partition.get(SNAPSHOT), partition.get(SHARD)
-            if settings.mode == "always" and request == INITIAL:
+            if partition.get(CLUSTER) != settings.prefix or not isinstance(request, str) or not isinstance(part, str):
                 continue
-            if partition.get(CLUSTER) == settings.prefix and isinstance(request, str) and isinstance(part, str):
+            if settings.mode != "always" or (request != INITIAL and not new_table_id(request)):
                 self._saved.setdefault(request, {})[part] = offset
         self._pulls: dict[str, Pull] = {}
         self._order: list[Pull] = []
@@ -166,6 +166,7 @@ class Pulls:
             elif note.state == "paused":
                 note.state = "running" if note.resolved else "waiting"
                 self._dirty.add(name)
+            self._finish(pull)
         self._order = sorted(self._pulls.values(), key=lambda pull: (-pull.request.priority, pull.request.created_ms))
 
     def _recall(self, request: SnapshotRequest) -> Pull:
@@ -179,8 +180,68 @@ class Pulls:
             note = state.ended(parts, self._shard)
         pull = Pull(request, note or PullNote())
         if pull.note.resolved:
+            if pull.note.state not in state.FINAL:
+                self._subtract_others(request, pull.note)
             pull.tables = [TablePull(pull, each, self._whole) for each in pull.note.tables]
         return pull
+
+    # Tables that come later.
+
+    def uncovered(self, tables: Iterable[TableDefinition]) -> list[TableDefinition]:
+        """The tables of which the task's share is in no backfill that the connector has begun by itself.
+
+        Until the first backfill knows its tables there are none: it takes all.
+        """
+        initial = self._pulls.get(INITIAL)
+        if initial is None or not (initial.note.resolved or initial.note.state in state.FINAL):
+            return []
+        tables = list(tables)
+        if not initial.note.resolved and not any(note.resolved for _, note in _shares(self._saved.get(INITIAL, {}))):
+            # Somebody has saved that it is over, and nobody which tables it had: they are those that are there now.
+            initial.note.tables = [TableNote(keyspace=each.keyspace, table=each.table, table_id=each.table_id, stage="done")
+                                   for each in tables]
+            initial.note.resolved = True
+            self._dirty.add(INITIAL)
+        known = {each.table_id for each in initial.note.tables} if initial.note.resolved else set()
+        return [each for each in tables if each.table_id not in known and self._open(each)]
+
+    def _open(self, table: TableDefinition) -> bool:
+        request = f"{NEW}{table.table_id}"
+        parts = self._saved.get(request, {})
+        own = parts.get(f"{self._shard[0]}/{self._shard[1]}")
+        if request in self._pulls:
+            return False
+        if own is not None:
+            return own.get("state") not in SNAPSHOT_ENDED
+        if parts and not state.over(parts):
+            return True  # maybe nothing is left of it: then that is saved
+        return bool(state.inherited(self._whole, self._read_before(new_request(table.table_id, str(table)), table.table_id)))
+
+    def _read_before(self, request: SnapshotRequest, table_id: str) -> list[tuple[Span, TableNote]]:
+        """What was saved of a table by all divisions among tasks: the tokens of each share, and its note.
+
+        A table that came later for one division may have been there for the first backfill of another: both count for both.
+        A first backfill that was cancelled or has failed leaves nothing to a backfill of tables that came later.
+        """
+        ids = [request.id]
+        if request.id == INITIAL or request.table_id:
+            ids = [INITIAL, f"{NEW}{table_id}"]
+        found = []
+        for name in ids:
+            for whole, note in _shares(self._saved.get(name, {})):
+                over = name == INITIAL and bool(request.table_id) and note.state in state.FINAL
+                found += [(whole, TableNote(keyspace=one.keyspace, table=one.table, table_id=table_id, stage="done") if over
+                           else one) for one in note.tables if one.table_id == table_id]
+        return found
+
+    def _subtract_others(self, request: SnapshotRequest, note: PullNote) -> None:
+        """Leave out what other divisions among tasks have read: the number of tasks changed and came back."""
+        for table in note.tables:
+            left = state.subtract_read(state.left_of(table, self._whole), [
+                each for each in self._read_before(request, table.table_id) if each[0] != self._whole])
+            if table.stage in {"waiting", "running"}:
+                table.left = [(one.after, one.upto, one.page) for one in left]
+                table.stage = table.stage if left else "done"
 
     def suspend(self) -> None:
         """Nobody reads any more: what is under way is to be read again."""
@@ -242,16 +303,14 @@ class Pulls:
         note.resolved = True
         note.state = "running"
         pull_parts = self._saved.get(pull.request.id, {})
-        others = [(share(*_numbers(part)), other) for part, offset in pull_parts.items()
-                  if (other := state.note_of(offset)) is not None]
+        others = _shares(pull_parts)
         began = min((other.started_ms for _, other in others if other.started_ms), default=self._now())
         note.started_ms = note.started_ms or began
         for each in found:
             table = TableNote(keyspace=each.keyspace, table=each.table, table_id=each.table_id)
             if each.has_counters:
                 table.stage, table.error = "failed", f"{each} has counters, whose changes can't be merged"
-            left = state.inherited(self._whole, [(whole, one) for whole, other in others for one in other.tables
-                                                 if one.table_id == each.table_id])
+            left = state.inherited(self._whole, self._read_before(pull.request, each.table_id))
             if left != [self._whole]:
                 table.left = [(one.after, one.upto, one.page) for one in left]
                 table.percent = state.done_percent(left, self._whole)
@@ -394,6 +453,8 @@ class Pulls:
         pull.note.saved_ms = self._now()
         name = pull.request.id
         offset: Position = {"state": state.state_of(pull.note), "progress": state.text(pull.note)}
+        if pull.request.table_id:
+            offset["request"] = views.saved_request(pull.request)
         self._saved.setdefault(name, {})[f"{self._shard[0]}/{self._shard[1]}"] = offset
         return views.partition(self._settings.prefix, name, self._shard), offset
 
@@ -447,6 +508,11 @@ class Pulls:
 
     def _now(self) -> int:
         return int(self._clock() * 1000)
+
+
+def _shares(parts: Mapping[str, Position]) -> list[tuple[Span, PullNote]]:
+    """Of the saved shares of a request: which tokens each is of, and its note."""
+    return [(share(*_numbers(part)), note) for part, offset in parts.items() if (note := state.note_of(offset)) is not None]
 
 
 def _numbers(shard: str) -> tuple[int, int]:

@@ -205,7 +205,11 @@ def left_of(note: TableNote, whole: Span) -> list[Span]:
 
 def inherited(whole: Span, notes: Iterable[tuple[Span, TableNote]]) -> list[Span]:
     """What of a new share is left after what other divisions of the table among tasks have done: (their share, their note)."""
-    left = [whole]
+    return subtract_read([whole], notes)
+
+
+def subtract_read(left: list[Span], notes: Iterable[tuple[Span, TableNote]]) -> list[Span]:
+    """``left`` without what other divisions of the table among tasks have done: (their share, their note)."""
     for other, note in notes:
         left = subtract(left, subtract([other], left_of(note, other)))
     return left

@@ -3,8 +3,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from connectors import pull_views
-from connectors.cassandra.backfill.state import newest, shown
+from connectors.api import SNAPSHOT_ENDED
+from connectors.cassandra.backfill.model import INITIAL, SnapshotRequest, new_table_id
+from connectors.cassandra.backfill.state import newest, note_of, shown
 from connectors.cassandra.model import CLUSTER, SHARD, SNAPSHOT
 from connectors.errors import ConfigInvalid
 
@@ -17,6 +21,23 @@ if TYPE_CHECKING:
 def partition(prefix: str, request: str, shard: tuple[int, int]) -> Position:
     """The source partition of a task's share of a request."""
     return {CLUSTER: prefix, SNAPSHOT: request, SHARD: f"{shard[0]}/{shard[1]}"}
+
+
+def saved_request(request: SnapshotRequest) -> str:
+    """What is saved of a request that the connector has made for a table that came later; ``request_of`` reads it."""
+    return msgspec.json.encode({"origin": request.origin, "tables": request.tables}).decode()
+
+
+def request_of(name: str, offset: Mapping[str, Any]) -> SnapshotRequest | None:
+    """The request that ``saved_request`` has saved with a share of the backfill ``name``; None: there is none."""
+    text = offset.get("request")
+    if not new_table_id(name) or not isinstance(text, str):
+        return None
+    try:
+        tables = msgspec.json.decode(text, type=dict[str, Any]).get("tables")
+    except msgspec.DecodeError:
+        return None
+    return SnapshotRequest(id=name, tables=list(tables or ()), origin="new", table_id=new_table_id(name))
 
 
 def check_request(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -39,4 +60,18 @@ def snapshots(prefix: str, instructions: Sequence[Instruction],
         request, shard = source.get(SNAPSHOT), source.get(SHARD)
         if source.get(CLUSTER) == prefix and isinstance(request, str) and isinstance(shard, str):
             saved.setdefault(request, {})[shard] = offset
+    for request, parts in saved.items():
+        if table_id := new_table_id(request):
+            _add_covered(parts, saved.get(INITIAL, {}), table_id)
     return pull_views.views(instructions, {request: newest(parts) for request, parts in saved.items()}, shown)
+
+
+def _add_covered(parts: dict[str, Mapping[str, Any]], initial: Mapping[str, Mapping[str, Any]], table_id: str) -> None:
+    """Add the shares of the first backfill that had a table which came later for others: they began when it was there."""
+    request = next((each["request"] for each in parts.values() if "request" in each), None)
+    for shard, offset in initial.items():
+        note = note_of(offset)
+        covered = next((each for each in note.tables if each.table_id == table_id), None) if note is not None else None
+        if covered is not None and shard not in parts:
+            over = covered.stage == "done" or offset.get("state") in SNAPSHOT_ENDED
+            parts[shard] = {"state": "completed" if over else "running", "request": request}

@@ -11,6 +11,7 @@ All functions block: call them in a thread.
 """
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -102,6 +103,27 @@ def check(directory: Path, node: str, *, delete: bool) -> None:
         raise ConfigInvalid(f"cdc.raw.directories: in the directory {directory} of node {node}, user {os.getuid()} can't "
                             f"delete segments that are delivered, so it would fill up: setfacl -m u:{os.getuid()}:rwx "
                             f"{directory}, or commit.log.delete=false if something else deletes them")
+
+
+def lock(directory: Path, *, delete: bool) -> int | None:
+    """Mark the directory as read: several readers may share it only if none of them deletes segments.
+
+    Returns:
+        A file descriptor: the mark lasts until it is closed or the process ends. None: another reader on this machine has it.
+
+    Raises:
+        OSError: the file system knows no such marks, or the directory is not there.
+    """
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_EX if delete else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def scan(directory: Path, node: str) -> dict[int, SegmentFile]:

@@ -7,13 +7,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from connectors.cassandra import metrics as names
 from connectors.cassandra.log.aside import Aside, Remover
-from connectors.cassandra.log.directory import Index, Usage, check, done, first_indexed, read_index, scan, started_after, usage
+from connectors.cassandra.log.directory import (
+    Index,
+    Usage,
+    check,
+    done,
+    first_indexed,
+    lock,
+    read_index,
+    scan,
+    started_after,
+    usage,
+)
 from connectors.cassandra.log.segment import Segment
 from connectors.cassandra.model import LogPosition, Stretch
 from connectors.errors import ConfigInvalid, Fatal, MillraceError, Retriable
@@ -109,6 +121,15 @@ class LogFollower:
         return {"bytes": self._usage.behind_bytes, "segments": self._usage.waiting, "oldest_ms": self._usage.oldest_ms,
                 "directory_bytes": self._usage.total_bytes, "segment": position.segment, "position": position.position}
 
+    async def newest_segment(self) -> int | None:
+        """Id of the newest segment that the node has made by now, written or not; None: there is none.
+
+        Raises:
+            Retriable: the directory can't be listed.
+        """
+        found = await asyncio.to_thread(scan, self._settings.directory, self._settings.node)
+        return max((each.id for each in found.values() if each.present), default=None)
+
     def total_space(self, limit: int) -> None:
         """Tell the node's ``cdc_total_space`` in bytes, for the metric of how full the directory is; 0: not known."""
         self._limit = limit
@@ -124,7 +145,7 @@ class LogFollower:
             if not self._look.cancelled():
                 self._look.exception()  # or asyncio complains that nobody asked
         async with self._removing:
-            await asyncio.to_thread(self._reader.close)
+            await asyncio.to_thread(self._reader.release)
 
     async def _next_look(self) -> Stretch | None:
         if self._quiet_at is not None:
@@ -230,6 +251,9 @@ class _Reader:
         self._failure: MillraceError | None = None
         self._problem: tuple[SegmentFile, Segment, str] | None = None
         self._counts: Counter[str] = Counter()
+        #: Of the directory; None: it is not locked.
+        self._lock: int | None = None
+        self._marked = False
 
     def counted(self) -> list[tuple[str, int]]:
         """Counters that grew since the last call, by metric."""
@@ -241,6 +265,25 @@ class _Reader:
         if self._segment is not None:
             self._segment.close()
         self._segment = self._current = None
+
+    def release(self) -> None:
+        """Close everything; nothing can be read any more."""
+        self.close()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _mark(self) -> None:
+        """Let other readers of the directory know; warn if there is one already."""
+        try:
+            self._lock = lock(self._settings.directory, delete=self._settings.delete)
+        except OSError as error:
+            self._log.debug("Node %s: %s can't be locked: %s", self._settings.node, self._settings.directory, error)
+            return
+        if self._lock is None:
+            self._log.warning("Node %s: another connector or task on this machine reads %s too, and readers delete each "
+                              "other's segments before they are read. Give each directory to one connector, or set "
+                              "commit.log.delete=false in all of them", self._settings.node, self._settings.directory)
 
     def look(self) -> Stretch | None:
         """The next stretch; None: there is nothing new. Raises as ``LogFollower.read``."""
@@ -262,6 +305,9 @@ class _Reader:
     def _refresh(self) -> None:
         if not self.matched:
             check(self._settings.directory, self._settings.node, delete=self._settings.delete)
+            if not self._marked:
+                self._marked = True
+                self._mark()
         before, self._files = self._files, scan(self._settings.directory, self._settings.node)
         if not self.matched:
             self._match()

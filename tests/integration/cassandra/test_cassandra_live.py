@@ -33,7 +33,7 @@ def test_a_connector_over_rest(cassandra: HasCassandra, cassandra_keyspace: Call
     name = cassandra_keyspace()
     execute(cassandra.address, f"CREATE TABLE {name}.t (pk int PRIMARY KEY, v text) WITH cdc = true",
             f"CREATE TABLE {name}.late (pk int PRIMARY KEY, v text)",
-            *rows(f"{name}.t", 200))
+            *rows(f"{name}.t", 200), *rows(f"{name}.late", 30)[20:])
     empty = tmp_path / "cdc_raw"
     empty.mkdir()
     with MillraceWorker(tmp_path, bootstrap, group=name, processes=1, properties={
@@ -90,17 +90,37 @@ def test_a_connector_over_rest(cassandra: HasCassandra, cassandra_keyspace: Call
         until(lambda: numbers().items() >= over.items(), numbers)
         assert numbers()["SnapshotDurationInSeconds"] == took > 0
 
-        # Changes from the moment on at which cdc is turned on.
+        # Changes from the moment on at which cdc is turned on; what the table held before is read on its own, once.
+        def keys_of_late(*, snapshot: bool) -> list[int]:
+            return sorted(each.key[0] for each in updates(bootstrap, f"{name}.{name}.late", committed=False)
+                          if each.source.snapshot is snapshot)
+
+        def new() -> list[dict[str, Any]]:
+            return [each for each in ask("GET", "/snapshots") if each["origin"] == "new"]
+
         execute(cassandra.address, f"ALTER TABLE {name}.late WITH cdc = true", *rows(f"{name}.late", 20))
-        until(lambda: len(updates(bootstrap, f"{name}.{name}.late", committed=False)) == 20, lambda: ask("GET", "/status"))
+        until(lambda: keys_of_late(snapshot=False) == list(range(20)), lambda: ask("GET", "/status"))
+        until(lambda: [each["state"] for each in new()] == ["completed"], new)
+        assert [each["table"] for each in new()[0]["tables"]] == [f"{name}.late"]
+        once = keys_of_late(snapshot=True)
+        assert len(set(once)) == len(once)
+        assert set(once) >= set(range(20, 30))
+        ask("POST", "/restart?includeTasks=true")
+        # The next table is read after the start: of the first one nothing comes again.
+        execute(cassandra.address, f"CREATE TABLE {name}.later (pk int PRIMARY KEY, v text) WITH cdc = true",
+                *rows(f"{name}.later", 3))
+        until(lambda: [each["state"] for each in new()] == ["completed"] * 2, new)
+        assert keys_of_late(snapshot=True) == once
+
         found = updates(bootstrap, f"{name}.{name}.t", committed=False)
         for snapshot in (True, False):
             assert {each.key[0] for each in found if each.source.snapshot is snapshot} == set(range(200))
 
         lag = until(lambda: (now := ask("GET", "/lag"))["bytes_behind"] == 0 and now, lambda: ask("GET", "/lag"))
         assert lag["time_behind_s"] == 0.0
-        assert {each["table"]: each["events_behind"] for each in lag["tables"]} == {f"{name}.late": 0, f"{name}.t": 0}
-        assert [each["table"] for each in ask("GET", "/tables")] == [f"{name}.late", f"{name}.t"]
+        tables = [f"{name}.{each}" for each in ("late", "later", "t")]
+        assert {each["table"]: each["events_behind"] for each in lag["tables"]} == dict.fromkeys(tables, 0)
+        assert [each["table"] for each in ask("GET", "/tables")] == tables
 
         asked = ask("POST", "/snapshots", {"tables": [f"{name}.late"]})["id"]
         until(lambda: backfill(asked)["state"] == "completed", lambda: backfill(asked))
@@ -111,7 +131,7 @@ def test_a_connector_over_rest(cassandra: HasCassandra, cassandra_keyspace: Call
         # Numbers are reported every second or so.
         lines = [f'cassandra_cdc_directory_available{{connector="{name}",task="0",node="one"}} 1.0',
                  f'cassandra_cdc_directory_available{{connector="{name}",task="1",node="two"}} 1.0',
-                 f'cassandra_tables{{connector="{name}",task="0"}} 2.0',
+                 f'cassandra_tables{{connector="{name}",task="0"}} 3.0',
                  f'cassandra_snapshot_running{{connector="{name}",task="0"}} 0.0']
 
         def told() -> str:

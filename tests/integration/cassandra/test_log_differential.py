@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from connectors.cql.mutations.compiled import Decoder
 from connectors.cql.mutations.definition import parse
 from connectors.errors import Fatal
+from connectors.formats.partition_update import Stamp
 from tests.integration.cassandra.log_world import World
 from tests.support.cassandra_load import Workload
+from tests.unit.connectors.cql.mutation_world import SOURCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -158,6 +161,18 @@ async def test_values_of_all_types(world: World) -> None:
         for name in ("t", "compound", "clustered"):
             await world.assert_folds(await world.definition(name))
         assert world.plain >= len(key_values)
+
+
+async def test_an_empty_int_is_a_tombstone_in_the_log(world: World) -> None:
+    async with world:
+        await world.execute(f"CREATE TABLE {world.keyspace}.empties (pk int PRIMARY KEY, v int, t text) WITH cdc = true",
+                            f"INSERT INTO {world.keyspace}.empties (pk, v, t) VALUES (1, blobAsInt(0x), '') USING TIMESTAMP 7")
+        await world.catch_up()
+        table = await world.definition("empties")
+        ((version, data),) = world.updates[table.table_id]
+        ((row,),) = (Decoder(table, version).full(data, 0, SOURCE)[0].rows,)
+        assert sorted((each.column, each.value, each.stamp) for each in row.cells) == [
+            ("t", "", Stamp(7)), ("v", None, Stamp(7))]
 
 
 async def test_wide_rows_and_deletions_that_meet(world: World) -> None:

@@ -10,8 +10,9 @@ import pytest
 
 from connectors.cassandra import metrics as names
 from connectors.cassandra import saved
+from connectors.cassandra.capture import SETTLED_MS, Capture
 from connectors.cassandra.catalog import Catalog, TableFilter, definition, id_bytes, is_older
-from connectors.cassandra.server import NodeSettings, replicas, settings_of, size_of, smallest_space, version_of
+from connectors.cassandra.server import Copies, NodeSettings, replicas, settings_of, size_of, smallest_space, version_of
 from connectors.cql.mutations.definition import Column, DroppedColumn, TableDefinition, make
 from connectors.cql.types import CqlType, UnknownType, parse, udt_resolver
 from connectors.errors import ConfigInvalid, Fatal, Retriable
@@ -216,22 +217,51 @@ async def test_counters_are_refused(caplog: pytest.LogCaptureFixture) -> None:
     assert len([each for each in caplog.messages if "ALTER TABLE ks.c WITH cdc = false" in each]) == 1
 
 
-async def test_a_table_whose_cdc_was_turned_off_is_delivered_until_the_next_start() -> None:
+async def test_a_table_whose_cdc_was_turned_off_is_delivered_up_to_its_last_segment(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 1_000.0
+    monkeypatch.setattr("connectors.cassandra.catalog.time.time_ns", lambda: int(now_s * 1e9))
     schema = Schema()
     schema.add("ks", "t", T1, {"p": "int"})
     catalog = catalog_of(schema)
     await catalog.refresh()
     schema.add("ks", "t", T1, {"p": "int"}, cdc=False)
+    schema.version("v2")
     assert await catalog.refresh() == {T1}
-    assert catalog.captured(known(catalog, T1))
+    off = known(catalog, T1)
+    assert catalog.captured(off)
     assert catalog.tables() == []
-    # A task that starts with what was saved before still has the log from then to read.
-    before, after = make("ks", "t", T1, known(catalog, T1).columns, cdc=True), known(catalog, T1)
-    for remembered, expected in ((before, True), (after, False)):
+    # Also by a task that starts with what was saved before or after; only one that never knew it with cdc passes it over.
+    before = make("ks", "t", T1, off.columns, cdc=True)
+    for definition_, capture, expected in ((before, None, True), (off, Capture(ever=True), True), (off, None, False)):
         later = catalog_of(schema)
-        later.remember([remembered])
+        later.remember([definition_], {} if capture is None else {T1: capture})
         await later.refresh()
-        assert later.captured(known(later, T1)) is expected
+        assert later.captured(known(later, T1), 10**12) is expected
+    # Another change of the schema: the nodes have to agree again.
+    now_s += 9.5
+    schema.local = "v3"
+    await catalog.refresh()
+    apart = catalog.agreed
+    schema.version("v3")
+    await catalog.refresh()
+    assert (apart, catalog.agreed) == (False, True)
+    now_ms = int(now_s * 1000)
+    assert catalog.captures.settled(now_ms + SETTLED_MS - 1) == {}
+    assert catalog.captures.end(catalog.captures.settled(now_ms + SETTLED_MS), 77) == [id_bytes(T1)]
+    assert [catalog.captured(off, segment) for segment in (76, 77, 78)] == [True, True, False]
+
+
+@pytest.mark.parametrize(("include", "altered", "expected"), [
+    (r"ks\.t", True, True), (r"ks\.t", False, False), ("", True, False), (r"ks\.other", True, False)])
+async def test_a_table_that_is_met_without_cdc_may_have_had_it(include: str, altered: bool, expected: bool) -> None:
+    schema = Schema()
+    schema.add("ks", "t", T1, {"p": "int", "v": "text"}, cdc=False)
+    schema.rows["tables"][0]["changed_us"] = 20 if altered else 10
+    for row in schema.rows["columns"]:
+        row["changed_us"] = 10
+    catalog = catalog_of(schema, include)
+    await catalog.refresh()
+    assert catalog.captured(known(catalog, T1), 10**12) is expected
 
 
 async def test_saved_definitions_count_until_the_server_is_asked() -> None:
@@ -354,6 +384,27 @@ async def test_what_was_known_stays_while_the_cluster_is_away() -> None:
 # Definitions among the offsets.
 
 
+def test_what_is_saved_of_cdc_comes_back() -> None:
+    on = make("ks", "t", T1, [Column("p", CqlType("int"), "partition_key", 0)], cdc=True)
+    off = make("ks", "t", T1, on.columns)
+    never = make("ks", "n", T2, on.columns)
+    ended = Capture(ever=True, last_segment=77)
+
+    def told(*offsets: tuple[str, Any]) -> Capture:
+        return saved.captures("p", "n1", [(saved.partition("p", node, T1), offset) for node, offset in offsets])[T1]
+
+    assert told(("n1", saved.offset(on, 1))) == Capture(now=True, ever=True)
+    assert told(("n1", saved.offset(off, 1, Capture(ever=True)))) == Capture(ever=True)
+    assert told(("n1", saved.offset(off, 1, ended))) == ended
+    # Segments of another node mean nothing here, but that the table had cdc does.
+    assert told(("n2", saved.offset(off, 1, ended))) == Capture(ever=True)
+    assert told(("n2", saved.offset(on, 1)), ("n1", saved.offset(off, 2))) == Capture(ever=True)
+    # Turned on again, which this node's task has not saved yet.
+    assert told(("n1", saved.offset(off, 1, ended)), ("n2", saved.offset(on, 2))).counts(78)
+    assert saved.captures("p", "n1", [(saved.partition("p", "n1", T2), saved.offset(never, 1))]) == {T2: Capture()}
+    assert set(saved.offset(on, 1, Capture(now=True, ever=True))) == set(saved.offset(on, 1))
+
+
 def test_saved_definitions_come_back() -> None:
     table = make("ks", "t", T1, [Column("p", parse("frozen<map<int, text>>"), "partition_key", 0)], cdc=True)
     newer = make("ks", "t", T1, [*table.columns, Column("v", CqlType("int"), "regular")],
@@ -415,6 +466,7 @@ def test_settings_of_new_and_old_servers() -> None:
 def test_versions_and_replicas() -> None:
     assert [version_of(text) for text in ("5.0.9", "4.1-beta1", "6.0-alpha2-SNAPSHOT", None, "x")] == [
         (5, 0), (4, 1), (6, 0), (0, 0), (0, 0)]
-    assert replicas([{"key": "class", "value": "x.SimpleStrategy"}, {"key": "replication_factor", "value": "3"}]) == 3
-    assert replicas({"class": "NetworkTopologyStrategy", "dc1": "3", "dc2": "3/1"}) == 6
-    assert replicas({"class": "LocalStrategy"}) == 0
+    assert replicas([{"key": "class", "value": "x.SimpleStrategy"}, {"key": "replication_factor", "value": "3"}]) == Copies(
+        {}, 3)
+    assert replicas({"class": "NetworkTopologyStrategy", "dc1": "3", "dc2": "3/1"}) == Copies({"dc1": 3, "dc2": 3})
+    assert replicas({"class": "LocalStrategy"}) == Copies({})

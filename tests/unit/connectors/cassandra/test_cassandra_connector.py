@@ -12,7 +12,7 @@ from connectors.cassandra.config import CONFIG, Node, log_partition, shard, tabl
 from connectors.cassandra.connector import MOST_TASKS, CassandraConnector
 from connectors.cassandra.metrics import METRICS
 from connectors.cassandra.model import LogPosition
-from connectors.cassandra.server import Cluster, NodeSettings
+from connectors.cassandra.server import Cluster, Copies, NodeSettings
 from connectors.cql.mutations.definition import Column, TableDefinition, make
 from connectors.cql.session import CqlSession
 from connectors.cql.types import CqlType
@@ -210,6 +210,9 @@ def test_tables_that_are_captured_and_not() -> None:
     assert "ks.off" in chosen
     (counter,) = told(parsed(), [table("t"), table("c", kind="counter")])
     assert "ALTER TABLE ks.c WITH cdc = false" in counter
+    (listed,) = told(parsed({keys.TABLES: r"ks\.t,ks\.c"}), [table("t"), table("c", kind="counter", cdc=False)])
+    assert "ks.c: changes of counters can't be captured" in listed
+    assert told(parsed(), [table("t"), table("c", kind="counter", cdc=False)]) == []
     idle, nothing = told(parsed({keys.TABLES: r"ks\.nope"}), [table("t")])
     assert r"No table matches ks\.nope" in idle
     assert "no table to capture yet" in nothing
@@ -225,8 +228,35 @@ def test_tables_that_are_captured_and_not() -> None:
     (1, 3, "debezium", []),
 ])
 def test_replicas_nodes_and_directories(copies: int, nodes: int, output: str, expected: list[str]) -> None:
-    found = checks.replica_problems(parsed({keys.OUTPUT: output}), [table("t")], {"ks": copies}, nodes)
+    found = checks.replica_problems(parsed({keys.OUTPUT: output}), [table("t")], {"ks": Copies({}, copies)},
+                                    Cluster((), nodes, "dc1", nodes))
     assert described(found) == [(name, True) for name in expected]
+
+
+@pytest.mark.parametrize(("copies", "centre_nodes", "output", "expected"), [
+    # Three directories; the other data centre has nine nodes.
+    ({"dc1": 1, "dc2": 3}, 3, "partition-update", []), ({"dc1": 1, "dc2": 9}, 4, "partition-update", [keys.DIRECTORIES]),
+    ({"dc1": 2, "dc2": 1}, 4, "partition-update", []), ({"dc1": 1, "dc2": 3}, 3, "debezium", []),
+    ({"dc1": 2, "dc2": 1}, 3, "debezium", [keys.OUTPUT]), ({"dc2": 3}, 3, "partition-update", [keys.LOCAL_DC]),
+])
+def test_the_data_centre_that_is_read_counts(copies: dict[str, int], centre_nodes: int, output: str,
+                                             expected: list[str]) -> None:
+    found = checks.replica_problems(parsed({keys.OUTPUT: output}), [table("t")], {"ks": Copies(copies)},
+                                    Cluster((), centre_nodes + 9, "dc1", centre_nodes))
+    assert described(found) == [(name, True) for name in expected]
+    assert all("dc1" in each.message for each in found if each.name != keys.OUTPUT)
+
+
+def test_a_directory_that_is_full() -> None:
+    here, there = Node("n1", "/c/cdc_raw"), Node("n2", "/elsewhere/cdc_raw")
+    assert checks.space_problems([GOOD], {here: 3 << 30, there: 1}) == []
+    # Where no path is the same, as in containers, the smallest space counts.
+    full, also = checks.space_problems([GOOD, GOOD._replace(cdc_raw="/x", total_space=8 << 20)],
+                                       {here: 4 << 30, there: 8 << 20})
+    assert "/c/cdc_raw (node n1) has 4096 of 4096 MiB" in full.message
+    assert "/elsewhere/cdc_raw (node n2) has 8 of 8 MiB" in also.message
+    assert full.warning
+    assert checks.space_problems([GOOD._replace(total_space=None)], {here: 4 << 30}) == []
 
 
 # What REST asks.

@@ -11,10 +11,11 @@ import pytest
 from connectors.cassandra import metrics
 from connectors.cassandra.log.descriptor import encode_head
 from connectors.cassandra.log.entries import OVERHEAD
+from connectors.cassandra.log.follower import LogFollower
 from connectors.cassandra.log.sections import MARKER
-from connectors.cassandra.model import LogPosition
+from connectors.cassandra.model import LogPosition, LogSettings
 from connectors.errors import ConfigInvalid, Fatal, Retriable
-from tests.unit.connectors.cassandra.follower_world import SIZE, World, texts
+from tests.unit.connectors.cassandra.follower_world import LOG, SIZE, World, texts
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -247,3 +248,20 @@ async def test_the_directory_is_watched_while_nobody_reads(world: World, tmp_pat
     await until(lambda: now[metrics.DIRECTORY_AVAILABLE] == 0)
     (tmp_path / "moved").rename(world.node.raw)
     await until(lambda: now[metrics.DIRECTORY_AVAILABLE] == 1)
+
+
+@pytest.mark.parametrize(("first", "second", "warned"), [(True, True, True), (True, False, True), (False, True, True),
+                                                         (False, False, False)])
+async def test_two_readers_of_a_directory_are_warned_of(world: World, caplog: pytest.LogCaptureFixture, first: bool,
+                                                        second: bool, warned: bool) -> None:
+    world.node.create(1)
+    await (await world.start(delete=first)).read()
+    other = LogFollower(LogSettings(node="n1", directory=world.node.raw, poll_ms=0, delete=second), None, world.numbers, LOG)
+    await other.read()
+    assert ("another connector or task on this machine reads" in caplog.text) is warned
+    await other.close()
+    # Closed and so gone: nobody is warned of it.
+    await world.stop()
+    caplog.clear()
+    await (await world.start()).read()
+    assert "another connector" not in caplog.text

@@ -43,7 +43,7 @@ OVERLOADED = OverloadedErrorMessage(code=0x1001, message="too many requests", in
     (NoHostAvailable("none", {"h": AuthenticationFailed("Unable to perform authentication: Cannot achieve consistency")}),
      Retriable, "could not check the credentials"),
     (AuthenticationFailed("wrong"), ConfigInvalid, "user and the password"),
-    (UnresolvableContactPoints({}), NodesAway, "name service"),
+    (UnresolvableContactPoints({}), NodesAway, "no name of the contact points n1:9042 can be resolved"),
     (InvalidRequest("Undefined column name x in table k.t"), SchemaChanged, "column name x"),
     # Scylla's words for the same.
     (InvalidRequest("Unrecognized name x"), SchemaChanged, "name x"),
@@ -60,6 +60,8 @@ def test_translation(error: Exception, kind: type[MillraceError], text: str) -> 
     assert type(found) is kind
     assert text in str(found)
     assert "SELECT 1 FROM k.t" in str(found)
+    assert "{}" not in str(found)
+    assert "CDC log" not in str(found)
 
 
 def test_our_own_errors_pass_and_queries_are_cut() -> None:

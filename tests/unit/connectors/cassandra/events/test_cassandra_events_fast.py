@@ -36,8 +36,8 @@ class Known:
     def by_id(self, table_id: bytes) -> TableDefinition | None:
         return TABLE if table_id.hex() == TABLE.table_id.replace("-", "") else None
 
-    def captured(self, table: TableDefinition) -> bool:
-        return table.cdc
+    def captured(self, table: TableDefinition, segment: int) -> bool:
+        return table.cdc and segment >= 0
 
     def wanted(self, table: TableDefinition) -> bool:
         return table.cdc

@@ -1,0 +1,108 @@
+"""Up to where in a node's log the updates of each table count. Pure, no I/O.
+
+Whether an update counts follows from its place in the log, never from what the table is like when the update is read: a log
+may be read days later, and by a task that has just started. The rule:
+
+- A table with ``cdc = true`` counts without limit, and so does one that was dropped with it.
+- A table that had cdc and has it no more counts up to its *last segment*: the newest segment that the node had made when all
+  nodes had agreed for a while that cdc is off. Every update that was written with cdc is in that segment or before it. The
+  segments up to there may also hold a few updates that were written without cdc; they count too, since a log does not tell
+  them apart.
+- A table of which it is known that it never had cdc does not count.
+
+The last segment is saved with the table's definition. As long as it is not, the table counts without limit, and a segment that
+is chosen later is never an earlier one: so no order of crashes, restarts and changes of the definition loses an update.
+"""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: How long all nodes must have agreed that a table's cdc is off: by then no write that began with cdc is under way.
+SETTLED_MS: Final = 10_000
+
+
+class Capture(NamedTuple):
+    """What is known of a table's cdc.
+
+    Attributes:
+        now: the table has ``cdc = true``.
+        ever: it has or had it.
+        last_segment: id of the last segment of the task's node that may hold updates written with cdc; None: no limit is known.
+    """
+
+    now: bool = False
+    ever: bool = False
+    last_segment: int | None = None
+
+    def counts(self, segment: int | None = None) -> bool:
+        """Whether updates in a segment are delivered; without a segment: whether updates in any are."""
+        if self.now:
+            return True
+        return self.ever and (segment is None or self.last_segment is None or segment <= self.last_segment)
+
+
+NEVER: Final = Capture()
+
+
+class Captures:
+    """What is known of all tables' cdc, by table id (16 bytes)."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Capture] = {}
+        #: Tables that had cdc and have no last segment yet: since when their cdc is known to be off, ms since 1970.
+        self._off_since: dict[bytes, int] = {}
+
+    def of(self, table_id: bytes) -> Capture:
+        """What is known of a table."""
+        return self._known.get(table_id, NEVER)
+
+    def remember(self, table_id: bytes, saved: Capture) -> None:
+        """Take what was saved before; what the cluster has said since counts more."""
+        self._known.setdefault(table_id, saved)
+
+    def observe(self, table_id: bytes, *, cdc: bool, maybe_before: bool, now_ms: int) -> None:
+        """The cluster has told a table's definition.
+
+        Args:
+            table_id: of the table.
+            cdc: whether it has cdc now.
+            maybe_before: whether a table that is not known yet may have had cdc before.
+            now_ms: ms since 1970.
+        """
+        before = self._known.get(table_id)
+        if cdc:
+            self._known[table_id] = Capture(now=True, ever=True)
+            self._off_since.pop(table_id, None)
+            return
+        if before is None:
+            before = Capture(ever=maybe_before)
+        self._known[table_id] = before._replace(now=False)
+        if before.ever and before.last_segment is None:
+            self._off_since.setdefault(table_id, now_ms)
+
+    def disturb(self, now_ms: int) -> None:
+        """Nodes disagree, or the schema has changed: the time in which all must agree begins again."""
+        self._off_since = dict.fromkeys(self._off_since, now_ms)
+
+    def settled(self, now_ms: int) -> dict[bytes, int]:
+        """Tables that can get their last segment now, if all nodes agree; and since when their cdc is known to be off."""
+        return {key: since for key, since in self._off_since.items() if now_ms - since >= SETTLED_MS}
+
+    def end(self, settled: Mapping[bytes, int], newest_segment: int) -> list[bytes]:
+        """Set the last segment of tables.
+
+        Args:
+            settled: what ``settled`` gave; a table whose definition has changed since then is left out.
+            newest_segment: id of the newest segment that the node had made after ``settled`` was asked.
+
+        Returns:
+            The tables that got it.
+        """
+        ended = [key for key, since in settled.items() if self._off_since.get(key) == since]
+        for key in ended:
+            del self._off_since[key]
+            self._known[key] = self._known[key]._replace(last_segment=newest_segment)
+        return ended

@@ -1,0 +1,152 @@
+"""Tables that come later are read on their own: whole, and once, whatever tasks do meanwhile."""
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from connectors.cassandra.backfill import state
+from connectors.cassandra.backfill.model import INITIAL, BackfillSettings, SnapshotRequest, new_request, new_table_id
+from connectors.cassandra.backfill.pulls import Pulls
+from connectors.cassandra.backfill.ranges import MAX_TOKEN, MIN_TOKEN, share
+from connectors.cassandra.backfill.views import partition, request_of, saved_request, snapshots
+from connectors.cql.mutations.definition import Column, TableDefinition, make
+from connectors.cql.types import parse
+from connectors.pull_views import pack
+
+SETTINGS = BackfillSettings(prefix="shop", threads=2, chunk_rows=5, new_tables=True)
+TOKENS = [MIN_TOKEN + (MAX_TOKEN - MIN_TOKEN) // 23 * number for number in range(1, 23)]
+
+
+def table(name: str, number: int) -> TableDefinition:
+    return make("ks", name, str(uuid.UUID(int=number)), [Column("k", parse("int"), "partition_key", 0)])
+
+
+class World:
+    """A cluster's captured tables, tasks that share the ring, and what Kafka has of them."""
+
+    def __init__(self) -> None:
+        self.tables = [table("t1", 1)]
+        self.offsets: dict[str, tuple[Any, Any]] = {}
+        self.read: Counter[tuple[str, int]] = Counter()
+        self.divide(2)
+
+    def divide(self, count: int) -> None:
+        self.count = count
+        self.pulls: dict[int, Pulls] = {}
+        self.requests: dict[int, dict[str, SnapshotRequest]] = {}
+        for index in range(count):
+            self.kill(index)
+
+    def kill(self, index: int) -> None:
+        """The task starts again from what is saved."""
+        index %= self.count
+        shard = (index, self.count)
+        self.pulls[index] = Pulls(SETTINGS, shard, list(self.offsets.values()))
+        own = {source["snapshot"]: offset for source, offset in self.offsets.values()
+               if source["shard"] == f"{index}/{self.count}"}
+        self.requests[index] = {INITIAL: SnapshotRequest(id=INITIAL, tables=[".*"], origin="initial")} | {
+            name: request for name, offset in own.items()
+            if (request := request_of(name, offset)) and offset["state"] != "completed"}
+        self.pulls[index].set_requests(list(self.requests[index].values()))
+
+    def create(self, _: int) -> None:
+        if len(self.tables) < 4:
+            self.tables.append(table(f"t{len(self.tables) + 1}", len(self.tables) + 1))
+
+    def look(self, index: int) -> None:
+        """The task looks for tables that came later."""
+        index %= self.count
+        for each in self.pulls[index].uncovered(self.tables):
+            request = new_request(each.table_id, str(each))
+            self.requests[index][request.id] = request
+        self.pulls[index].set_requests(list(self.requests[index].values()))
+        self.save(self.pulls[index].changes())
+
+    def work(self, index: int) -> bool:
+        """One step of a backfill; False: there is nothing to do."""
+        index %= self.count
+        pulls = self.pulls[index]
+        job = pulls.next_job()
+        if job is None:
+            return False
+        if job.table is None:
+            pulls.resolved(job, job.pull.request.chosen(self.tables))
+        else:
+            assert job.piece is not None
+            assert job.piece.read is not None
+            after, upto, _ = job.piece.read
+            found = [token for token in TOKENS if after < token <= upto]
+            of = next(each for each in self.tables if each.table_id == job.table.note.table_id)
+            self.read.update((of.table, token) for token in found)
+            chunk = pulls.page(job, of, [object()], rows=len(found), last_token=found[-1] if found else None,  # type: ignore[list-item]
+                               paging=None)
+            assert chunk is not None
+            self.save(pulls.done(chunk))
+        self.save(pulls.changes())
+        return True
+
+    def save(self, found: list[Any]) -> None:
+        for source, offset in found:
+            self.offsets[repr(source)] = source, offset
+
+    def finish(self) -> None:
+        for _ in range(2):
+            for index in range(self.count):
+                self.look(index)
+                while self.work(index):
+                    pass
+
+
+@settings(max_examples=200, deadline=None, print_blob=True)
+@given(st.lists(st.tuples(st.sampled_from(("create", "look", "look", "work", "work", "kill", "divide")), st.integers(0, 2)),
+                max_size=60))
+def test_every_table_is_read_whole_and_once(steps: list[tuple[str, int]]) -> None:
+    world = World()
+    for step, number in steps:
+        getattr(world, step)(number + 1 if step == "divide" else number)
+    world.finish()
+    assert world.read == {(each.table, token): 1 for each in world.tables for token in TOKENS}
+    assert {each["state"] for each in snapshots("shop", [], list(world.offsets.values()))} == {"completed"}
+    # Whoever starts now has nothing to do.
+    world.divide(world.count)
+    world.finish()
+    assert set(world.read.values()) == {1}
+
+
+def test_a_table_that_was_made_again_is_another_one() -> None:
+    world = World()
+    world.finish()
+    world.tables = [table("t1", 9)]
+    assert [str(each) for each in world.pulls[0].uncovered(world.tables)] == ["ks.t1"]
+    request = new_request(world.tables[0].table_id, "ks.t1")
+    assert request.chosen([table("t1", 1), *world.tables]) == world.tables
+    assert new_table_id(request.id) == world.tables[0].table_id
+    assert request_of(request.id, {"request": saved_request(request)}) == request
+    assert request_of("other", {"request": saved_request(request)}) is None
+
+
+@pytest.mark.parametrize("ended", ["completed", "cancelled", "failed"])
+def test_a_first_backfill_whose_tables_nobody_knows_had_those_of_now(ended: str) -> None:
+    now, later = table("t1", 1), table("t2", 2)
+    pulls = Pulls(SETTINGS, (0, 1), [(partition("shop", INITIAL, (0, 1)), {"state": ended})])
+    pulls.set_requests([SnapshotRequest(id=INITIAL, tables=[".*"], origin="initial")])
+    assert pulls.uncovered([now]) == []
+    ((source, offset),) = pulls.changes()
+    again = Pulls(SETTINGS, (0, 1), [(source, offset)])
+    again.set_requests([SnapshotRequest(id=INITIAL, tables=[".*"], origin="initial")])
+    assert again.uncovered([now, later]) == [later]
+
+
+def test_what_the_operator_has_cancelled_is_not_begun_by_another_number_of_tasks() -> None:
+    note = state.PullNote(state="cancelled", resolved=True, tables=[
+        state.TableNote(keyspace="ks", table="t1", table_id=table("t1", 1).table_id, stage="running",
+                        left=[tuple(share(0, 1))])])  # type: ignore[list-item]
+    saved = [(partition("shop", INITIAL, (0, 1)), {"state": "cancelled", "progress": pack(note)})]
+    pulls = Pulls(SETTINGS, (1, 2), saved)
+    pulls.set_requests([SnapshotRequest(id=INITIAL, tables=[".*"], origin="initial")])
+    assert pulls.uncovered([table("t1", 1), table("t2", 2)]) == [table("t2", 2)]

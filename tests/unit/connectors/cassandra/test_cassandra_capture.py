@@ -1,0 +1,155 @@
+"""Which updates count: a node with its log, a table whose cdc changes, and a task that dies and comes back at any time."""
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from connectors.cassandra import saved
+from connectors.cassandra.capture import SETTLED_MS, Capture, Captures
+from connectors.cassandra.catalog import id_bytes
+from connectors.cql.mutations.definition import Column, make
+from connectors.cql.types import CqlType
+
+TABLE_ID = "00000000-0000-1000-8000-000000000001"
+KEY = id_bytes(TABLE_ID)
+ON = make("ks", "t", TABLE_ID, [Column("p", CqlType("int"), "partition_key", 0)], cdc=True)
+OFF = make("ks", "t", TABLE_ID, ON.columns)
+NODE, SOURCE = "n1", saved.partition("p", "n1", TABLE_ID)
+
+
+class Update(NamedTuple):
+    segment: int
+    with_cdc: bool
+
+
+class World:
+    """A table's updates in a log, as the node writes them, and a task that reads them.
+
+    A write that began while the table had cdc is written with it, also when it reaches the log later: ``begin`` and ``land``.
+    """
+
+    def __init__(self) -> None:
+        self.cdc = True
+        self.now_ms = 1_000
+        self.segment = 100
+        self.log: list[Update] = []
+        self.under_way: list[tuple[bool, int]] = []
+        #: What Kafka has: the saved definition, and how many entries of the log are behind the saved position.
+        self.offset: dict[str, Any] | None = None
+        self.read = 0
+        self.ignored: list[int] = []
+        self.captures: Captures | None = None
+        self.position = 0
+
+    # The cluster.
+
+    def begin(self) -> None:
+        self.under_way.append((self.cdc, self.now_ms))
+
+    def land(self) -> None:
+        while self.under_way:
+            with_cdc, _ = self.under_way.pop()
+            self.log.append(Update(self.segment, with_cdc))
+
+    def write(self) -> None:
+        self.begin()
+        self.land()
+
+    def alter(self) -> None:
+        self.cdc = not self.cdc
+        if self.captures is not None:
+            self.captures.disturb(self.now_ms)  # the schema's version is another one
+
+    def roll(self) -> None:
+        self.segment += 1
+
+    def wait(self) -> None:
+        self.now_ms += SETTLED_MS // 2
+        # No write takes as long as nodes have to agree.
+        if self.under_way and self.now_ms - self.under_way[0][1] >= SETTLED_MS // 2:
+            self.land()
+
+    # The task.
+
+    def start(self) -> None:
+        if self.captures is not None:
+            return
+        self.captures, self.position = Captures(), self.read
+        if self.offset is not None:
+            self.captures.remember(KEY, saved.captures("p", NODE, [(SOURCE, self.offset)])[TABLE_ID])
+        self.look()
+
+    def look(self) -> None:
+        if self.captures is not None:
+            self.captures.observe(KEY, cdc=self.cdc, maybe_before=True, now_ms=self.now_ms)
+            # The newest segment is made ahead of its use.
+            self.captures.end(self.captures.settled(self.now_ms), self.segment + 1)
+
+    def save(self) -> None:
+        if self.captures is not None:
+            table = ON if self.captures.of(KEY).now else OFF
+            self.offset = saved.offset(table, self.now_ms, self.captures.of(KEY))
+            self.read = self.position
+
+    def take(self) -> None:
+        if self.captures is not None and self.position < len(self.log):
+            each = self.log[self.position]
+            # A table that is known without cdc is asked for again before an update of it is passed over.
+            if not self.captures.of(KEY).counts(each.segment):
+                self.look()
+            if not self.captures.of(KEY).counts(each.segment):
+                self.ignored.append(self.position)
+            self.position += 1
+
+    def kill(self) -> None:
+        self.captures = None
+
+
+STEPS = ("begin", "land", "write", "alter", "roll", "wait", "start", "look", "save", "take", "kill")
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(st.sampled_from(STEPS), min_size=5, max_size=80))
+def test_nothing_that_was_written_with_cdc_is_ever_passed_over(steps: list[str]) -> None:
+    world = World()
+    for step in steps:
+        getattr(world, step)()
+    world.land()
+    world.start()
+    while world.position < len(world.log):
+        world.take()
+    assert not [world.log[each] for each in world.ignored if world.log[each].with_cdc]
+
+
+@given(st.lists(st.sampled_from(("save", "kill", "start", "look", "take")), max_size=30))
+def test_what_is_written_later_without_cdc_is_passed_over_once_that_is_known(steps: list[str]) -> None:
+    world = World()
+    for step in ("write", "start", "save", "alter", "look", "wait", "wait", "look", "save", "roll", "roll", "write", *steps):
+        getattr(world, step)()
+    world.start()
+    while world.position < len(world.log):
+        world.take()
+    assert set(world.ignored) == {1}
+
+
+def test_a_table_that_never_had_cdc_is_passed_over() -> None:
+    captures = Captures()
+    captures.observe(KEY, cdc=False, maybe_before=False, now_ms=1)
+    assert not captures.of(KEY).counts(5)
+    assert captures.settled(10 * SETTLED_MS) == {}
+    # It gets cdc: every update from then on counts, whatever is known of segments.
+    captures.observe(KEY, cdc=True, maybe_before=False, now_ms=2)
+    assert captures.of(KEY) == Capture(now=True, ever=True)
+
+
+def test_what_changes_while_the_directory_is_listed_gets_no_last_segment() -> None:
+    captures = Captures()
+    captures.remember(KEY, Capture(now=True, ever=True))
+    captures.observe(KEY, cdc=False, maybe_before=False, now_ms=0)
+    settled = captures.settled(SETTLED_MS)
+    captures.observe(KEY, cdc=True, maybe_before=False, now_ms=SETTLED_MS)
+    captures.observe(KEY, cdc=False, maybe_before=False, now_ms=SETTLED_MS + 1)
+    assert captures.end(settled, 7) == []
+    assert captures.of(KEY).counts(8)
