@@ -31,6 +31,7 @@ from connectors.mysql.events.schema_changes import SchemaChanges
 from connectors.mysql.events.transactions import Transactions
 from connectors.mysql.filters import TableFilter
 from connectors.mysql.heartbeat import HeartbeatWriter, parse
+from connectors.mysql.known_tables import KnownTables
 from connectors.mysql.latency import Latency, TableLags
 from connectors.mysql.positions import file_number
 from connectors.mysql.pulls import Pulls
@@ -157,7 +158,7 @@ class Run:
             group = f"{settings.signal_group}-{settings.prefix}-{shards.text(settings.shard).replace('/', '-of-')}"
             self._channel = asyncio.create_task(self._kafka_signals(KafkaSignals(
                 settings.signal_brokers, settings.signal_topic, group, settings.prefix)))
-        yield Batch([], offsets=((self._partition, cursor.now()), *pulls.first_offsets()))
+        yield Batch([], offsets=((self._partition, cursor.now()), *pulls.first_offsets(), *pulls.decided()))
         async for batch in self._stream(client, stream, cursor, pulls):
             yield batch
 
@@ -218,12 +219,15 @@ class Run:
 
     def _make_pulls(self, info: ServerInfo, begun: Beginning, cursor: Cursor) -> Pulls:
         replica = replica_settings(self._context.config)
+        prefix, shard = self._settings.prefix, self._settings.shard
+        known = KnownTables(prefix, shard, begun.start.layout, self._offsets, self._filter.matches,
+                            fold=info.variables.get("lower_case_table_names", "0") != "0")
         settings = replica or self._connection
         return Pulls(
             settings=self._settings, options=snapshot_settings(self._context.config), shard=self._settings.shard,
             connect_to=lambda: connection.connect(settings), server=self._server, tables=self._tables,
             wanted=self._filter.matches, offsets=self._offsets, initial=begun.initial, cursor=cursor, flavor=info.flavor,
-            by_gtid=replica is not None, metrics=self._metrics or self._context.metrics, log=self._log)
+            by_gtid=replica is not None, known=known, metrics=self._metrics or self._context.metrics, log=self._log)
 
     def _start_heartbeats(self) -> None:
         if self._heartbeat_settings.enabled and self._settings.shard.index == 0:
@@ -299,7 +303,8 @@ class Run:
     def _alone(self, offset: Position, *records: SourceRecord) -> Batch:
         """A batch between transactions."""
         self._saved = offset
-        return Batch(list(records), offsets=((self._partition, offset),), transaction=self._mark())
+        taken, offsets = self._with_versions(list(records), [(self._partition, offset)])
+        return Batch(taken, offsets=tuple(offsets), transaction=self._mark())
 
     @staticmethod
     def _elsewhere(cursor: Cursor, to: signals.Position) -> Position:
@@ -357,8 +362,9 @@ class Run:
     def _with_versions(self, records: list[SourceRecord], offsets: list[tuple[Position, Position | None]],
                        ) -> tuple[list[SourceRecord], list[tuple[Position, Position | None]]]:
         versions, books = self._versions.take()
-        if versions or books:
-            return [*versions, *records], [*offsets, *books]
+        decided = self._pulls.decided() if self._pulls is not None else ()
+        if versions or books or decided:
+            return [*versions, *records], [*offsets, *books, *decided]
         return records, offsets
 
     def _quiet(self, stream: Stream, cursor: Cursor) -> Batch | None:
@@ -433,8 +439,7 @@ class Run:
             if captured and (statement.kind == "truncate" or self._schema_changes is not None):
                 await self._tables.read(captured)
             if self._pulls is not None:
-                for name in statement.tables or (None,):
-                    self._pulls.puller.altered(name)
+                await self._pulls.altered(statement)
             self._statements.append((statement, source))
 
     def _schema_records(self, stream: Stream, cursor: Cursor) -> None:

@@ -35,6 +35,7 @@ class Statement(NamedTuple):
         database: the database that it is about, or in which it ran.
         tables: tables that it names, in order; of a rename old and new ones in turn.
         temporary: whether it is about a temporary table.
+        if_absent: whether it says IF NOT EXISTS.
     """
 
     text: str
@@ -42,6 +43,7 @@ class Statement(NamedTuple):
     database: str
     tables: tuple[TableName, ...] = ()
     temporary: bool = False
+    if_absent: bool = False
 
     @property
     def changes_structure(self) -> bool:
@@ -85,7 +87,8 @@ def _definition(first: str, what: str, rest: list[str], text: str, schema: str, 
             renamed = _renamed(rest, schema)
             if renamed is not None:
                 return Statement(text, "rename", schema, (*names, renamed), temporary)
-        return Statement(text, kind, schema, names, temporary)
+        absent = [word.upper() for word in rest[1:4]] == ["IF", "NOT", "EXISTS"]
+        return Statement(text, kind, schema, names, temporary, absent)
     if what in {"DATABASE", "SCHEMA"}:
         named = next((word for word in rest[1:] if word.upper() not in _OPTIONAL), schema)
         return Statement(text, "database", _unquoted(named))
