@@ -133,6 +133,10 @@ class KnownTables:
         self._changed = self._changed or self._known != before
         return effect
 
+    def names(self) -> list[TableName]:
+        """The tables in the list, by name."""
+        return sorted(self._known or ())
+
     def take(self) -> tuple[tuple[Position, Position], ...]:
         """What is to be saved since the last call."""
         if not self._changed or self._known is None:

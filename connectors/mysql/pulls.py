@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from connectors.mysql.config_stream import StreamSettings
     from connectors.mysql.cursor import Cursor
     from connectors.mysql.events.contract import Marker
+    from connectors.mysql.events.ums_signals import UmsSignals
     from connectors.mysql.known_tables import KnownTables
     from connectors.mysql.model import Shard, Table, TableName
     from connectors.mysql.snapshot.model import Chunk, SnapshotSettings
@@ -57,7 +58,8 @@ class Pulls:
     def __init__(self, *, settings: StreamSettings, options: SnapshotSettings, shard: Shard,
                  connect_to: Callable[[], Awaitable[Any]], server: Server, tables: Tables, wanted: Callable[[TableName], bool],
                  offsets: Sequence[tuple[Position, Position]], initial: bool, cursor: Cursor, flavor: str, by_gtid: bool,
-                 known: KnownTables, metrics: TaskMetrics, log: logging.LoggerAdapter[logging.Logger]) -> None:
+                 known: KnownTables, signals: UmsSignals | None, metrics: TaskMetrics,
+                 log: logging.LoggerAdapter[logging.Logger]) -> None:
         self._settings = settings
         self._shard = shard
         self._server = server
@@ -67,6 +69,7 @@ class Pulls:
         self._flavor = flavor
         self._by_gtid = by_gtid
         self._known = known
+        self._signals = signals
         self._log = log
         self._saved: dict[str, Position] = {}
         again = initial and settings.plan.pull == "always"
@@ -222,14 +225,32 @@ class Pulls:
         """Append the records of a chunk's rows."""
         state = self._state(chunk.table)
         rows = chunk.take(len(chunk) or 1)
+        batch = self._batch(chunk)
         source = Source(ts_ms=chunk.read_ms, ts_us=chunk.read_ms * 1000, server_id=0, file=chunk.low.file, pos=chunk.low.pos)
         if chunk.origin != "initial":
-            state.events.snapshot(rows, source, "incremental", offset, out)
-            return
-        first: Marker | None = ("first" if chunk.first_of_request else "first_in_data_collection" if chunk.first_of_table
-                                else None)
-        last: Marker | None = "last" if chunk.last_of_request else "last_in_data_collection" if chunk.last_of_table else None
-        state.events.snapshot(rows, source, "true", offset, out, first=first, last=last)
+            state.events.snapshot(rows, source, "incremental", offset, out, batch=batch)
+        else:
+            first: Marker | None = ("first" if chunk.first_of_request else "first_in_data_collection" if chunk.first_of_table
+                                    else None)
+            last: Marker | None = ("last" if chunk.last_of_request else "last_in_data_collection" if chunk.last_of_table
+                                   else None)
+            state.events.snapshot(rows, source, "true", offset, out, first=first, last=last)
+        if chunk.last_of_table and self._signals is not None:
+            out.append(self._signals.read(chunk.name, state.version, source.ts_us, offset, batch))
+
+    def _batch(self, chunk: Chunk) -> int:
+        """The id of a snapshot on request, the same for all tasks; 0 for a table's first one."""
+        request = self._requests.get(chunk.request)
+        return 0 if chunk.origin in {"initial", NEW} or request is None else request.created_ms
+
+    def streamed(self) -> list[TableName]:
+        """Tables of which the stream alone has all changes: their first snapshot is over, or they have none."""
+        reading = {table["table"] for each in self.puller.progress() for table in each["tables"]
+                   if each["id"] in self._requests and self._requests[each["id"]].origin in {"initial", NEW}
+                   and table["state"] in {"waiting", "running"}}
+        if INITIAL in self._requests and not any(each["id"] == INITIAL and each["tables"] for each in self.puller.progress()):
+            return []  # its tables are not known yet
+        return [name for name in self._known.names() if str(name) not in reading]
 
     def bad(self, chunk: Chunk, partition: Position, offset: Position) -> tuple[BadRecord, ...]:
         """The chunk's rows that can't be decoded."""

@@ -50,6 +50,13 @@ class Statement(NamedTuple):
         """Whether a definition that was read before may be wrong now."""
         return self.kind in {"create", "alter", "drop", "rename", "index", "database"} and not self.temporary
 
+    @property
+    def gone(self) -> tuple[TableName, ...]:
+        """Tables that are no longer there under these names."""
+        if self.temporary:
+            return ()
+        return self.tables if self.kind == "drop" else self.tables[::2] if self.kind == "rename" else ()
+
 
 def classify(text: str, schema: str) -> Statement:
     """The head of a statement that ran in the database ``schema``."""
