@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -40,6 +40,12 @@ class Header(msgspec.Struct, frozen=True, gc=False):
     schema: Schema | None = None
 
 
+class SameAs(NamedTuple):
+    """The Kafka partition to which a record with this key goes; the key has the record's own key schema."""
+
+    key: Any
+
+
 class SourceRecord(msgspec.Struct, gc=False):
     """One change on its way to Kafka.
 
@@ -54,7 +60,7 @@ class SourceRecord(msgspec.Struct, gc=False):
         value_schema: its schema, or None for schemaless data.
         key: the key, or None.
         key_schema: its schema.
-        partition: the Kafka partition, or None to let the key decide.
+        partition: the Kafka partition, None to let the key decide, or ``SameAs(key)`` to go behind records with another key.
         headers: record headers in order.
         timestamp: milliseconds since the epoch, or None for the time of production.
     """
@@ -66,7 +72,7 @@ class SourceRecord(msgspec.Struct, gc=False):
     value_schema: Schema | None = None
     key: Any = None
     key_schema: Schema | None = None
-    partition: int | None = None
+    partition: int | SameAs | None = None
     headers: tuple[Header, ...] = ()
     timestamp: int | None = None
 

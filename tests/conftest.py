@@ -27,7 +27,8 @@ from compose.local.jvm import FAST_START
 from compose.local.kafka import KafkaCluster, live_brokers
 from compose.local.mariadb import MariaDb, find_mariadb, speaks_mysql
 from compose.local.mariadb_pair import MariaDbPair
-from compose.local.mysql_debian import MySql
+from compose.local.mysql_debian import WANTED, MySql, find_mysql
+from compose.local.mysql_pair import MySqlPair
 from compose.local.ports import LOOPBACK
 from compose.local.postgres import Postgres
 from compose.local.prometheus import Prometheus, find_prometheus
@@ -41,6 +42,9 @@ from compose.local.worker import MillraceWorker
 hypothesis_settings.register_profile("millrace", parent=hypothesis_settings.default, deadline=None,
                                      suppress_health_check=[HealthCheck.too_slow])
 hypothesis_settings.load_profile("millrace")
+
+if os.environ.get("MILLRACE_SLOW") == "1":
+    os.environ.setdefault(WANTED, "1")  # the slow suite has a real MySQL
 
 
 class HasBootstrap(Protocol):
@@ -343,6 +347,17 @@ def mariadb_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDbPa
         yield pair
 
 
+@pytest.fixture(scope="module")
+def mysql_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MySqlPair]:
+    """Like `mariadb_pair`, of real MySQL servers; skips like `mysql`."""
+    try:
+        find_mysql(say)
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    with MySqlPair(tmp_path_factory.mktemp("mysql-pair"), settings={"cte-max-recursion-depth": "1000000"}, say=say) as pair:
+        yield pair
+
+
 @pytest.fixture(scope="session")
 def mariadb_installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb]:
     """The machine's own MariaDB (Debian 12 has 10.11), started for all tests; skips where there is none."""
@@ -357,8 +372,13 @@ def mariadb_installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mari
 
 @pytest.fixture(scope="session")
 def mysql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MySql]:
-    """A real MySQL for all tests: `.port`, `.user`, `.password`, `.database`; skips unless `MILLRACE_MYSQL=1` asks for it."""
-    server = MySql(tmp_path_factory.mktemp("mysql"), say=say)
+    """A real MySQL for all tests: `.port`, `.user`, `.password`, `.database`.
+
+    Skips unless `MILLRACE_SLOW=1` or `MILLRACE_MYSQL=1` asks for it, and where Debian's packages can't be had.
+    """
+    # Queries that count to a million make tables of numbers, which MariaDB has built in.
+    settings = {"cte-max-recursion-depth": "1000000", "local-infile": "ON"}
+    server = MySql(tmp_path_factory.mktemp("mysql"), settings=settings, say=say)
     try:
         _ = server.service
     except Unavailable as reason:

@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from compose.local.mysql_debian import MySql
 
-def execute(server: MariaDb, *statements: str) -> tuple[tuple[Any, ...], ...]:
+
+def execute(server: MariaDb | MySql, *statements: str) -> tuple[tuple[Any, ...], ...]:
     """Run statements on one connection and return the rows of the last one.
 
     Raises:
@@ -121,6 +123,14 @@ class MariaDbPair:
             raise StackError(f"{replica.service.name} has not reached {position} in {timeout:g} s: {status}; "
                              f"see its log {replica.log_path}")
         return str(position)
+
+    def promote(self, server: MariaDb) -> None:
+        """Let a replica stand alone."""
+        execute(server, "STOP SLAVE", "RESET SLAVE ALL", "SET GLOBAL read_only = OFF")
+
+    def hold(self, *, still: bool) -> None:
+        """Have the replica stop applying what it gets, or begin again."""
+        execute(self.replica, f"{'STOP' if still else 'START'} SLAVE SQL_THREAD")
 
     def fail_over(self) -> MariaDb:
         """Kill the primary once the replica has everything, let the replica stand alone, and return it.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from connectors.schema import BOOLEAN, OPTIONAL_STRING, STRING, array, struct
+from connectors.schema import BOOLEAN, OPTIONAL_INT64, OPTIONAL_STRING, STRING, array, struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -19,6 +19,11 @@ BATCH: Final = "data_batch_data"
 INCREMENT_HEARTBEAT: Final = "data_increment_heartbeat"
 INCREMENT_TERMINATION: Final = "data_increment_termination"
 BATCH_TERMINATION: Final = "data_batch_termination"
+#: Messages with rows, and those that carry only a time.
+WITH_ROWS: Final = frozenset({INCREMENT, INITIAL, BATCH})
+SIGNALS: Final = frozenset({INCREMENT_HEARTBEAT, INCREMENT_TERMINATION, BATCH_TERMINATION})
+#: ``protocol.version``.
+VERSION: Final = "1.3"
 
 ID, TIMESTAMP, OPERATION, UID, ACTIVE = "ums_id_", "ums_ts_", "ums_op_", "ums_uid_", "ums_active_"
 #: ``ums_op_``; ``b`` is the row before an update.
@@ -50,9 +55,10 @@ _FIELD: Final = {"name": STRING, "type": STRING, "nullable": BOOLEAN}
 
 def _message(fields: dict[str, Any], name: str) -> Any:
     return struct(f"{_NAME}.{name}", {
-        "protocol": struct(f"{_NAME}.Protocol", {"type": STRING}),
+        # What came later is optional and last: registries take it as a compatible change.
+        "protocol": struct(f"{_NAME}.Protocol", {"type": STRING, "version": OPTIONAL_STRING, "part": OPTIONAL_STRING}),
         "schema": struct(f"{_NAME}.Schema", {
-            "namespace": STRING, "fields": array(struct(f"{_NAME}.Field", fields))}),
+            "namespace": STRING, "fields": array(struct(f"{_NAME}.Field", fields)), "batchId": OPTIONAL_INT64}),
         "payload": array(struct(f"{_NAME}.Row", {"tuple": array(OPTIONAL_STRING)}))})
 
 
@@ -112,24 +118,42 @@ def parse_key(key: str) -> tuple[str, Namespace]:
 
 
 def message(protocol: str, namespace: str, fields: Sequence[dict[str, Any]],
-            tuples: Iterable[Sequence[str | None]]) -> dict[str, Any]:
-    """A message with rows; each row has a text or None for every field, in their order."""
-    return {"protocol": {"type": protocol}, "schema": {"namespace": namespace, "fields": fields},
+            tuples: Iterable[Sequence[str | None]], batch: int = 0) -> dict[str, Any]:
+    """A message with rows; each row has a text or None for every field, in their order.
+
+    ``batch`` is the id of the snapshot that the rows are of: 0 for changes and for a table's first snapshot.
+    """
+    return {"protocol": {"type": protocol, "version": VERSION, "part": None},
+            "schema": {"namespace": namespace, "fields": fields, "batchId": batch},
             "payload": [{"tuple": each} for each in tuples]}
 
 
+def pull_protocol(batch: int) -> str:
+    """``protocol.type`` of a snapshot's rows: the first one of a table has no id."""
+    return BATCH if batch else INITIAL
+
+
 def heartbeat(namespace: str, time_us: int) -> dict[str, Any]:
-    """The promise that every change of ``namespace`` made before ``time_us`` (µs since 1970) has been sent."""
-    return _signal(INCREMENT_HEARTBEAT, namespace, time_us)
+    """See ``signal``."""
+    return signal(INCREMENT_HEARTBEAT, namespace, time_us)
 
 
 def termination(namespace: str, time_us: int, *, batch: bool = False) -> dict[str, Any]:
-    """The end of a stream of changes, or of a batch."""
-    return _signal(BATCH_TERMINATION if batch else INCREMENT_TERMINATION, namespace, time_us)
+    """The end of a stream of changes, or of a batch; see ``signal``."""
+    return signal(BATCH_TERMINATION if batch else INCREMENT_TERMINATION, namespace, time_us)
 
 
-def _signal(protocol: str, namespace: str, time_us: int) -> dict[str, Any]:
-    return message(protocol, namespace, [SYSTEM_FIELDS[1]], [[datetime_text(time_us)]])
+def signal(protocol: str, namespace: str, time_us: int, *, batch: int = 0, part: str = "", masked: bool = False,
+           ) -> dict[str, Any]:
+    """A heartbeat or a termination of ``namespace``, with a time in µs since 1970.
+
+    A heartbeat is the promise that every change committed before that time has been sent. ``part`` (``INDEX/COUNT``) says that
+    one of several writers speaks, for its own rows. ``masked``: the message is one of ``MASKED_MESSAGE``.
+    """
+    only = {**SYSTEM_FIELDS[1], "encoded": False} if masked else SYSTEM_FIELDS[1]
+    found = message(protocol, namespace, [only], [[datetime_text(time_us)]], batch)
+    found["protocol"]["part"] = part or None
+    return found
 
 
 def date_text(days: int) -> str:

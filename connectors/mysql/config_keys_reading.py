@@ -12,6 +12,7 @@ from connectors.mysql.config_keys_rules import (
     topic_name,
     unless_none,
 )
+from connectors.new_tables import new_tables_key
 from connectors.options import ConfigKey, ConfigType, Importance, Width, between, words
 
 BATCH: Final = "max.batch.size"
@@ -117,6 +118,7 @@ KEYS: Final = (
     _flag(BASED_STREAM, "whether the stream is read after that."),
     _flag(BASED_SCHEMA_ERROR, "accepted; structures of tables need no snapshot here."),
     _flag(BASED_DATA_ERROR, "whether tables are read when the binlog no longer holds the saved position."),
+    new_tables_key(_SNAPSHOT),
     ConfigKey(name=SNAPSHOT_TABLES, type=ConfigType.LIST, default=None, validator=regex_list, group=_SNAPSHOT,
               width=Width.LONG, display_name="Tables of the snapshot",
               doc="Which of the tables the snapshot at the start reads, as regular expressions that match whole names of the "

@@ -14,6 +14,7 @@ from connectors.mysql import config_keys_reading as rk
 from connectors.mysql import shards
 from connectors.mysql.config_keys_rules import is_condition, split_regexes
 from connectors.mysql.model import MARIADB, MYSQL, Shard, TableName
+from connectors.new_tables import NEW_TABLES
 from connectors.options import invalid
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True):
         snapshot_delay_s: wait before the first full pull.
         plan: see ``SnapshotPlan``.
         snapshot_tables: expressions of the tables of the first pull; () for all.
+        new_tables: whether a table that is captured later gets a snapshot of its own.
         overrides: rows of the first pull.
         gtid_includes, gtid_excludes: expressions, matched against a source's UUID or ``domain-server``; () for all.
         gtid_filter: whether changes of other sources are left out.
@@ -107,6 +109,7 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True):
     snapshot_delay_s: float = 0.0
     plan: SnapshotPlan = SnapshotPlan()
     snapshot_tables: tuple[str, ...] = ()
+    new_tables: bool = True
     overrides: Overrides = Overrides({}, {})
     gtid_includes: tuple[str, ...] = ()
     gtid_excludes: tuple[str, ...] = ()
@@ -249,6 +252,7 @@ def stream_settings(config: Config) -> StreamSettings:
         ConfigInvalid: ``snapshot.mode``, ``snapshot.select.statement.overrides`` or ``task.shard`` can't be used.
     """
     channels = frozenset(str(item).strip().lower() for item in config[rk.CHANNELS] or ())
+    plan = snapshot_plan(config)
     return StreamSettings(
         prefix=config[ek.PREFIX],
         shard=shard(config),
@@ -259,8 +263,9 @@ def stream_settings(config: Config) -> StreamSettings:
         failures=_failures(word(config, rk.FAILURES)),
         inconsistent=_failures(word(config, rk.INCONSISTENT)),
         snapshot_delay_s=config[rk.SNAPSHOT_DELAY] / 1000,
-        plan=snapshot_plan(config),
+        plan=plan,
         snapshot_tables=tuple(split_regexes(text_of(config, rk.SNAPSHOT_TABLES))),
+        new_tables=config[NEW_TABLES] and plan.pull != "never",
         overrides=snapshot_overrides(config),
         gtid_includes=tuple(split_regexes(text_of(config, ck.GTID_INCLUDES))),
         gtid_excludes=tuple(split_regexes(text_of(config, ck.GTID_EXCLUDES))),

@@ -36,6 +36,11 @@ def matches(expressions: Patterns, name: str) -> bool:
     return any(expression.fullmatch(name) is not None for expression in expressions)
 
 
+def exactly(name: TableName) -> str:
+    """The expression for one table; names are quoted as Java's regular expressions have it."""
+    return "".join(f"\\{char}" if not char.isalnum() and char != "_" and char.isascii() else char for char in str(name))
+
+
 class TableFilter:
     """Which tables are captured. Answers are kept, so asking again costs a look-up."""
 

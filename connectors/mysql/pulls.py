@@ -11,10 +11,12 @@ from connectors import schema as connect
 from connectors.api import SNAPSHOT_ENDED, BadRecord, SourceRecord
 from connectors.mysql import filters, positions, shards, signals, start
 from connectors.mysql.begin import INITIAL
+from connectors.mysql.known_tables import NEW, snapshot_id
 from connectors.mysql.model import MARIADB, Place, Source
 from connectors.mysql.snapshot.model import RowDecoder, SnapshotRequest
 from connectors.mysql.snapshot.puller import Puller
 from connectors.mysql.text_rows import compile_text, select_list
+from connectors.new_tables import NEW_TABLES
 from connectors.schema import struct
 
 if TYPE_CHECKING:
@@ -25,9 +27,12 @@ if TYPE_CHECKING:
     from connectors.mysql.config_stream import StreamSettings
     from connectors.mysql.cursor import Cursor
     from connectors.mysql.events.contract import Marker
+    from connectors.mysql.events.ums_signals import UmsSignals
+    from connectors.mysql.known_tables import KnownTables
     from connectors.mysql.model import Shard, Table, TableName
     from connectors.mysql.snapshot.model import Chunk, SnapshotSettings
     from connectors.mysql.source import Server
+    from connectors.mysql.statements import Statement
     from connectors.mysql.tables import Tables, TableState
 
 _STATE: Final = "state"
@@ -53,7 +58,8 @@ class Pulls:
     def __init__(self, *, settings: StreamSettings, options: SnapshotSettings, shard: Shard,
                  connect_to: Callable[[], Awaitable[Any]], server: Server, tables: Tables, wanted: Callable[[TableName], bool],
                  offsets: Sequence[tuple[Position, Position]], initial: bool, cursor: Cursor, flavor: str, by_gtid: bool,
-                 metrics: TaskMetrics, log: logging.LoggerAdapter[logging.Logger]) -> None:
+                 known: KnownTables, signals: UmsSignals | None, metrics: TaskMetrics,
+                 log: logging.LoggerAdapter[logging.Logger]) -> None:
         self._settings = settings
         self._shard = shard
         self._server = server
@@ -62,6 +68,8 @@ class Pulls:
         self._cursor = cursor
         self._flavor = flavor
         self._by_gtid = by_gtid
+        self._known = known
+        self._signals = signals
         self._log = log
         self._saved: dict[str, Position] = {}
         again = initial and settings.plan.pull == "always"
@@ -75,32 +83,35 @@ class Pulls:
             self._requests[INITIAL] = SnapshotRequest(
                 id=INITIAL, tables=list(settings.snapshot_tables) or [".*"], conditions=dict(settings.overrides.conditions),
                 selects=dict(settings.overrides.selects), origin="initial", created_ms=int(time.time() * 1000))
-        for request, offset in self._saved.items():
-            # Asked for by a signal in the past, which does not come again.
-            if offset.get(_STATE) not in SNAPSHOT_ENDED and _REQUEST in offset:
-                self._requests[request] = msgspec.json.decode(offset[_REQUEST], type=SnapshotRequest)
-        #: Requests of signals that are to be saved.
+        #: What is to be saved of requests that the connector or a signal has begun or ended.
         self._unsaved: list[tuple[Position, Position | None]] = []
+        # Everything is read now; or the tables of a former division into tasks are new again for this one.
+        self._all_read = INITIAL in self._requests and _PROGRESS not in self._saved.get(INITIAL, {})
+        for request, offset in list(self._saved.items()):
+            if (self._all_read or known.inherited) and _origin(offset) == NEW and offset.get(_STATE) not in SNAPSHOT_ENDED:
+                self._forget(request)
+            # Asked for in the past; nobody asks again.
+            elif offset.get(_STATE) not in SNAPSHOT_ENDED and _REQUEST in offset:
+                self._requests[request] = msgspec.json.decode(offset[_REQUEST], type=SnapshotRequest)
         self._states: dict[TableName, tuple[Table, TableState]] = {}
         self.puller = Puller(options, connect=connect_to, tables=self._find, decoder=self._decoder, shard=shard,
                              saved={name: offset[_PROGRESS] for name, offset in self._saved.items() if _PROGRESS in offset},
                              seen=self._seen, metrics=metrics, log=log)
 
     async def start(self) -> None:
-        """Begin to read. For the first pull its tables are found before: what the stream gives of those without a key counts.
+        """Begin to read.
+
+        Tables of the first pull and new ones are found before: what the stream gives of those without a key counts.
 
         Raises:
             Retriable: the server is away.
             ConfigInvalid: it refuses the account.
         """
+        names = await self._server.names(self._wanted)
+        await self._read_new(self._known.discover(names, all_read=self._all_read))
         if INITIAL in self._requests:
             await self.puller.resolve()
         self.puller.start()
-
-    async def resolve(self) -> None:
-        """Find out which tables the first full pull has, before the stream gives any of their changes."""
-        if INITIAL in self._requests:
-            await self.puller.resolve()
 
     async def close(self) -> None:
         """Stop reading."""
@@ -129,10 +140,56 @@ class Pulls:
         for name in {name for name, each in self._requests.items() if each.origin == "rest"} | self._saved.keys():
             if name not in listed and name != INITIAL and _REQUEST not in self._saved.get(name, {}):
                 # Deleted by the operator: nothing of it is kept.
-                self._requests.pop(name, None)
-                if self._saved.pop(name, None) is not None:
-                    self._unsaved.append((self._partition(name), None))
+                self._forget(name)
         self.puller.set_requests(list(self._requests.values()))
+
+    async def altered(self, statement: Statement) -> None:
+        """The stream came by a statement that changes structures, or a TRUNCATE.
+
+        Raises:
+            Retriable: a new table's structure can't be read now.
+        """
+        for name in statement.tables or (None,):
+            self.puller.altered(name)
+        effect = self._known.statement(statement)
+        for name in effect.complete:
+            self._drop_new(name)
+        await self._read_new(effect.new)
+
+    async def _read_new(self, names: Sequence[TableName]) -> None:
+        """Begin a snapshot of each of these tables, which the connector captures from now on."""
+        listed = filters.patterns(",".join(self._settings.snapshot_tables) or ".*")
+        names = [name for name in names if self._settings.new_tables and filters.matches(listed, str(name))]
+        if not names:
+            return
+        definitions = await self._server.definitions(names)
+        for name in names:
+            self._drop_new(name)
+            if name not in definitions:
+                continue  # dropped or renamed since: the stream comes to that
+            overrides = self._settings.overrides
+            request = SnapshotRequest(id=snapshot_id(name, self._saved), tables=[filters.exactly(name)],
+                                      conditions=dict(overrides.conditions), selects=dict(overrides.selects), origin=NEW,
+                                      created_ms=int(time.time() * 1000))
+            self._log.info("%s is captured from now on: snapshot %s reads what it holds (%s)", name, request.id, NEW_TABLES)
+            self._requests[request.id] = request
+            self._saved[request.id] = {_STATE: "running", _REQUEST: msgspec.json.encode(request).decode()}
+            self._unsaved.append((self._partition(request.id), self._saved[request.id]))
+            self.puller.preset(request.id, [definitions[name]])
+        self.puller.set_requests(list(self._requests.values()))
+
+    def _drop_new(self, name: TableName) -> None:
+        """End an unfinished snapshot of a new table: all of its rows are in the binlog, or it is another table now."""
+        for request in [each.id for each in self._requests.values()
+                        if each.origin == NEW and each.tables == [filters.exactly(name)]
+                        and self._saved.get(each.id, {}).get(_STATE) not in SNAPSHOT_ENDED]:
+            self._forget(request)
+            self.puller.set_requests(list(self._requests.values()))
+
+    def _forget(self, request: str) -> None:
+        self._requests.pop(request, None)
+        if self._saved.pop(request, None) is not None:
+            self._unsaved.append((self._partition(request), None))
 
     def signal(self, found: signals.Signal) -> signals.Outcome:
         """Carry out an order of a signal channel.
@@ -168,14 +225,32 @@ class Pulls:
         """Append the records of a chunk's rows."""
         state = self._state(chunk.table)
         rows = chunk.take(len(chunk) or 1)
+        batch = self._batch(chunk)
         source = Source(ts_ms=chunk.read_ms, ts_us=chunk.read_ms * 1000, server_id=0, file=chunk.low.file, pos=chunk.low.pos)
         if chunk.origin != "initial":
-            state.events.snapshot(rows, source, "incremental", offset, out)
-            return
-        first: Marker | None = ("first" if chunk.first_of_request else "first_in_data_collection" if chunk.first_of_table
-                                else None)
-        last: Marker | None = "last" if chunk.last_of_request else "last_in_data_collection" if chunk.last_of_table else None
-        state.events.snapshot(rows, source, "true", offset, out, first=first, last=last)
+            state.events.snapshot(rows, source, "incremental", offset, out, batch=batch)
+        else:
+            first: Marker | None = ("first" if chunk.first_of_request else "first_in_data_collection" if chunk.first_of_table
+                                    else None)
+            last: Marker | None = ("last" if chunk.last_of_request else "last_in_data_collection" if chunk.last_of_table
+                                   else None)
+            state.events.snapshot(rows, source, "true", offset, out, first=first, last=last)
+        if chunk.last_of_table and self._signals is not None:
+            out.append(self._signals.read(chunk.name, state.version, source.ts_us, offset, batch))
+
+    def _batch(self, chunk: Chunk) -> int:
+        """The id of a snapshot on request, the same for all tasks; 0 for a table's first one."""
+        request = self._requests.get(chunk.request)
+        return 0 if chunk.origin in {"initial", NEW} or request is None else request.created_ms
+
+    def streamed(self) -> list[TableName]:
+        """Tables of which the stream alone has all changes: their first snapshot is over, or they have none."""
+        reading = {table["table"] for each in self.puller.progress() for table in each["tables"]
+                   if each["id"] in self._requests and self._requests[each["id"]].origin in {"initial", NEW}
+                   and table["state"] in {"waiting", "running"}}
+        if INITIAL in self._requests and not any(each["id"] == INITIAL and each["tables"] for each in self.puller.progress()):
+            return []  # its tables are not known yet
+        return [name for name in self._known.names() if str(name) not in reading]
 
     def bad(self, chunk: Chunk, partition: Position, offset: Position) -> tuple[BadRecord, ...]:
         """The chunk's rows that can't be decoded."""
@@ -188,8 +263,12 @@ class Pulls:
 
     def changes(self) -> tuple[tuple[Position, Position | None], ...]:
         """What else is to be saved."""
+        return (*self.decided(), *self._offsets(self.puller.changes()))
+
+    def decided(self) -> tuple[tuple[Position, Position | None], ...]:
+        """What was decided about tables and requests: to be saved no later than the place of the stream that led to it."""
         unsaved, self._unsaved = self._unsaved, []
-        return (*unsaved, *self._offsets(self.puller.changes()))
+        return (*unsaved, *self._known.take())
 
     def progress(self) -> list[dict[str, Any]]:
         """How far each full pull of this task is."""
@@ -223,7 +302,7 @@ class Pulls:
         for name, text in texts.items():
             request = self._requests.get(name)
             offset: Position = {_STATE: states.get(name, "completed"), _PROGRESS: text}
-            if request is not None and request.origin == "signal":
+            if request is not None and request.origin in {"signal", NEW}:
                 offset[_REQUEST] = msgspec.json.encode(request).decode()
             self._saved[name] = offset
             found.append((self._partition(name), offset))
@@ -263,3 +342,10 @@ class Pulls:
     def reached(self, place: Place) -> bool:
         """Whether the stream has come to a place; of a replica's only the GTIDs count."""
         return positions.reached(self._cursor.place(), place, self._flavor, by_gtid=not place.file)
+
+
+def _origin(offset: Position) -> str:
+    """Who asked for a snapshot, by what is saved of it; "": it is not said."""
+    if _REQUEST not in offset:
+        return ""
+    return str(msgspec.json.decode(offset[_REQUEST], type=SnapshotRequest).origin)

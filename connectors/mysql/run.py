@@ -29,10 +29,13 @@ from connectors.mysql.events.headers import context_headers
 from connectors.mysql.events.heartbeats import Heartbeats
 from connectors.mysql.events.schema_changes import SchemaChanges
 from connectors.mysql.events.transactions import Transactions
+from connectors.mysql.events.ums_signals import UmsSignals
 from connectors.mysql.filters import TableFilter
 from connectors.mysql.heartbeat import HeartbeatWriter, parse
+from connectors.mysql.known_tables import KnownTables
 from connectors.mysql.latency import Latency, TableLags
 from connectors.mysql.positions import file_number
+from connectors.mysql.promises import Promises
 from connectors.mysql.pulls import Pulls
 from connectors.mysql.signals import KafkaSignals, Signal, parse_row
 from connectors.mysql.source import Server
@@ -96,6 +99,8 @@ class Run:
         self._atomic = context.transaction_boundary == "connector"
         #: Where a signal wants the stream to go on: the run ends then.
         self.moved_to: signals.Position | None = None
+        self._signals: UmsSignals | None = None
+        self._promises: Promises | None = None
         self._channel: asyncio.Task[None] | None = None
         self._watch: asyncio.Task[None] | None = None
         #: Bytes of the binlog that were not read when that was last asked; None: unknown.
@@ -122,7 +127,7 @@ class Run:
         if self._watch is not None:
             self._watch.cancel()
             await asyncio.gather(self._watch, return_exceptions=True)
-        for part in (self._writer, self._pulls, self._client, self._server):
+        for part in (self._writer, self._promises, self._pulls, self._client, self._server):
             if part is not None:
                 await part.close()
         if self._metrics is not None:
@@ -151,13 +156,15 @@ class Run:
         pulls.instruct(self._instructions)
         await pulls.start()
         self._start_heartbeats()
+        if self._promises is not None:
+            self._promises.start()
         self._watch = asyncio.create_task(self._watch_binlog(cursor))
         settings = self._settings
         if "kafka" in settings.channels and settings.signal_brokers:
             group = f"{settings.signal_group}-{settings.prefix}-{shards.text(settings.shard).replace('/', '-of-')}"
             self._channel = asyncio.create_task(self._kafka_signals(KafkaSignals(
                 settings.signal_brokers, settings.signal_topic, group, settings.prefix)))
-        yield Batch([], offsets=((self._partition, cursor.now()), *pulls.first_offsets()))
+        yield Batch([], offsets=((self._partition, cursor.now()), *pulls.first_offsets(), *pulls.decided()))
         async for batch in self._stream(client, stream, cursor, pulls):
             yield batch
 
@@ -195,6 +202,10 @@ class Run:
         self._schema_changes = (SchemaChanges(self._event_settings, self._partition, self._headers)
                                 if self._event_settings.schema_changes and first else None)
         self._heartbeats = Heartbeats(self._event_settings, self._partition)
+        if self._event_settings.output_format == "ums":
+            self._signals = UmsSignals(self._event_settings, self._partition, settings.shard)
+            if settings.heartbeat_s:
+                self._promises = Promises(self._server, info, settings.heartbeat_s, self._log)
         self._versions = VersionBook(settings.prefix, settings.version_topic, self._offsets,
                                      owner=lambda _name: first)
         self._history = metrics.History(self._versions.known)
@@ -213,17 +224,22 @@ class Run:
             partition=self._partition, counters=self._counters, log=self._log, on_rows=self._special_rows,
             on_statement=self._statement, transactions=self._transactions, lags=self._lags,
             wants_gtid=gtid_source(settings) if settings.gtid_filter else None, queries=settings.query,
-            keep_going=settings.failures != "fail", held=self._held, apart=self._atomic or settings.rollback_rows > 0)
+            keep_going=settings.failures != "fail", held=self._held, apart=self._atomic or settings.rollback_rows > 0,
+            signals=self._signals)
         return stream, cursor
 
     def _make_pulls(self, info: ServerInfo, begun: Beginning, cursor: Cursor) -> Pulls:
         replica = replica_settings(self._context.config)
+        prefix, shard = self._settings.prefix, self._settings.shard
+        known = KnownTables(prefix, shard, begun.start.layout, self._offsets, self._filter.matches,
+                            fold=info.variables.get("lower_case_table_names", "0") != "0")
         settings = replica or self._connection
         return Pulls(
             settings=self._settings, options=snapshot_settings(self._context.config), shard=self._settings.shard,
             connect_to=lambda: connection.connect(settings), server=self._server, tables=self._tables,
             wanted=self._filter.matches, offsets=self._offsets, initial=begun.initial, cursor=cursor, flavor=info.flavor,
-            by_gtid=replica is not None, metrics=self._metrics or self._context.metrics, log=self._log)
+            by_gtid=replica is not None, known=known, signals=self._signals,
+            metrics=self._metrics or self._context.metrics, log=self._log)
 
     def _start_heartbeats(self) -> None:
         if self._heartbeat_settings.enabled and self._settings.shard.index == 0:
@@ -278,6 +294,8 @@ class Run:
                     beat = now
                     offset = cursor.now()
                     yield self._alone(offset, self._heartbeats.record(offset))
+                if idle and (beats := self._beats(cursor, pulls)):
+                    yield self._alone(cursor.now(), *beats)
                 if now - self._reported >= _REPORT_S:
                     self._reported = now
                     self._report(client, cursor, pulls)
@@ -296,10 +314,18 @@ class Run:
             if reading is not None:
                 reading.cancel()
 
+    def _beats(self, cursor: Cursor, pulls: Pulls) -> list[SourceRecord]:
+        """Heartbeats of the tables' namespaces, where there are any to be sent."""
+        if self._promises is None or self._signals is None or (time_us := self._promises.due(pulls.reached)) is None:
+            return []
+        offset = cursor.now()
+        return [self._signals.heartbeat(name, self._versions.current(name), time_us, offset) for name in pulls.streamed()]
+
     def _alone(self, offset: Position, *records: SourceRecord) -> Batch:
         """A batch between transactions."""
         self._saved = offset
-        return Batch(list(records), offsets=((self._partition, offset),), transaction=self._mark())
+        taken, offsets = self._with_versions(list(records), [(self._partition, offset)])
+        return Batch(taken, offsets=tuple(offsets), transaction=self._mark())
 
     @staticmethod
     def _elsewhere(cursor: Cursor, to: signals.Position) -> Position:
@@ -357,8 +383,9 @@ class Run:
     def _with_versions(self, records: list[SourceRecord], offsets: list[tuple[Position, Position | None]],
                        ) -> tuple[list[SourceRecord], list[tuple[Position, Position | None]]]:
         versions, books = self._versions.take()
-        if versions or books:
-            return [*versions, *records], [*offsets, *books]
+        decided = self._pulls.decided() if self._pulls is not None else ()
+        if versions or books or decided:
+            return [*versions, *records], [*offsets, *books, *decided]
         return records, offsets
 
     def _quiet(self, stream: Stream, cursor: Cursor) -> Batch | None:
@@ -433,13 +460,18 @@ class Run:
             if captured and (statement.kind == "truncate" or self._schema_changes is not None):
                 await self._tables.read(captured)
             if self._pulls is not None:
-                for name in statement.tables or (None,):
-                    self._pulls.puller.altered(name)
+                await self._pulls.altered(statement)
             self._statements.append((statement, source))
 
     def _schema_records(self, stream: Stream, cursor: Cursor) -> None:
         waiting, self._statements = self._statements, []
         for statement, source in waiting:
+            gone = [name for name in statement.gone if self._filter.matches(name)]
+            if gone and self._signals is not None:
+                if self._held is not None:
+                    self._held.flush(stream.out)
+                stream.out += [self._signals.ended(name, self._versions.current(name), source.ts_us, cursor.now())
+                               for name in gone]
             source.thread = None  # as Debezium: only rows tell their connection
             for name in statement.tables if statement.kind == "truncate" else ():
                 state = self._tables.of(name)

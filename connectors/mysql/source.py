@@ -2,12 +2,14 @@
 from __future__ import annotations
 
 import asyncio
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from connectors.errors import Retriable
 from connectors.mysql import catalog, connection
+from connectors.mysql.promises import Moment
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -47,6 +49,11 @@ class Server:
     async def place(self, info: ServerInfo) -> Place:
         """Where its binlog ends now."""
         return await self._ask(lambda opened: connection.current_place(opened, info))
+
+    async def moment(self, info: ServerInfo) -> Moment:
+        """Its time, and where its binlog ends after that."""
+        rows = await self._ask(lambda opened: connection.query(opened, "SELECT UNIX_TIMESTAMP(NOW(6))"))
+        return Moment(int(Decimal(str(rows[0][0])) * 1_000_000), await self.place(info))
 
     async def logs(self) -> list[tuple[str, int]]:
         """Its binlog files with their sizes, oldest first."""

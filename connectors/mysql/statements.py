@@ -35,6 +35,7 @@ class Statement(NamedTuple):
         database: the database that it is about, or in which it ran.
         tables: tables that it names, in order; of a rename old and new ones in turn.
         temporary: whether it is about a temporary table.
+        if_absent: whether it says IF NOT EXISTS.
     """
 
     text: str
@@ -42,11 +43,19 @@ class Statement(NamedTuple):
     database: str
     tables: tuple[TableName, ...] = ()
     temporary: bool = False
+    if_absent: bool = False
 
     @property
     def changes_structure(self) -> bool:
         """Whether a definition that was read before may be wrong now."""
         return self.kind in {"create", "alter", "drop", "rename", "index", "database"} and not self.temporary
+
+    @property
+    def gone(self) -> tuple[TableName, ...]:
+        """Tables that are no longer there under these names."""
+        if self.temporary:
+            return ()
+        return self.tables if self.kind == "drop" else self.tables[::2] if self.kind == "rename" else ()
 
 
 def classify(text: str, schema: str) -> Statement:
@@ -85,7 +94,8 @@ def _definition(first: str, what: str, rest: list[str], text: str, schema: str, 
             renamed = _renamed(rest, schema)
             if renamed is not None:
                 return Statement(text, "rename", schema, (*names, renamed), temporary)
-        return Statement(text, kind, schema, names, temporary)
+        absent = [word.upper() for word in rest[1:4]] == ["IF", "NOT", "EXISTS"]
+        return Statement(text, kind, schema, names, temporary, absent)
     if what in {"DATABASE", "SCHEMA"}:
         named = next((word for word in rest[1:] if word.upper() not in _OPTIONAL), schema)
         return Statement(text, "database", _unquoted(named))

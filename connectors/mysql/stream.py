@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from connectors.mysql.cursor import Cursor
     from connectors.mysql.events.contract import Held
     from connectors.mysql.events.transactions import Transactions
+    from connectors.mysql.events.ums_signals import UmsSignals
     from connectors.mysql.latency import TableLags
     from connectors.mysql.model import Place
     from connectors.mysql.snapshot.puller import Puller
@@ -76,6 +77,7 @@ class Stream:
         queries: whether records carry the statement behind their rows.
         keep_going: whether a row that can't be decoded is left out with a log line; else it goes to ``bad``.
         held: keeps rows that are not records yet, or None.
+        signals: makes UMS messages without rows, or None.
         apart: whether records never hold rows of several transactions, because batches end between them.
 
     Attributes:
@@ -89,7 +91,8 @@ class Stream:
                  on_rows: Callable[[TableState, str, list[Any], str], None],
                  on_statement: Callable[[Statement, Source], Awaitable[None]], transactions: Transactions | None = None,
                  lags: TableLags | None = None, wants_gtid: Callable[[str], bool] | None = None, queries: bool = False,
-                 keep_going: bool = False, held: Held | None = None, apart: bool = False) -> None:
+                 keep_going: bool = False, held: Held | None = None, apart: bool = False,
+                 signals: UmsSignals | None = None) -> None:
         self.cursor = cursor
         self.out: list[SourceRecord] = []
         self.bad: list[BadRecord] = []
@@ -108,6 +111,7 @@ class Stream:
         self._queries = queries
         self._keep_going = keep_going
         self._held = held
+        self._signals = signals
         self._apart = apart
         self._maps: dict[int, TableState | None] = {}
         self._done = begun.done if same_server else ()
@@ -384,6 +388,12 @@ class Stream:
         cursor = self.cursor
         context = Structure(ts * 1000, cursor.file, at, cursor.gtid, self._statement)
         self._maps[number] = await self._tables.learn(raw, context)
+        replaced = self._tables.take_replaced()
+        if replaced and self._signals is not None:
+            if self._held is not None:
+                self._held.flush(self.out)  # rows of the structures that end
+            offset = cursor.offset(cursor.events, self._unit_rows, cursor.tx_rows)
+            self.out += [self._signals.ended(name, version, ts * 1_000_000, offset) for name, version in replaced]
 
     def _compressed(self, raw: bytes, at: int, ts: int, size: int) -> Awaitable[None] | None:
         plain = parse.uncompressed(raw)

@@ -127,6 +127,8 @@ class Tables:
         self._by_map: dict[bytes, TableState | None] = {}
         self._by_structure: dict[tuple[TableName, bytes], TableState] = {}
         self._current: dict[TableName, TableState] = {}
+        #: Structures (table, version) that a new one has replaced, until ``take_replaced``.
+        self._replaced: list[tuple[TableName, int]] = []
 
     def cached(self, body: bytes) -> TableState | None:
         """The state for a TABLE_MAP event's body seen before; None: the table is not captured.
@@ -199,10 +201,18 @@ class Tables:
                 state = self._by_structure[met.name, met.fingerprint] = self.state(table, context)
             if state is not None:
                 self._current[met.name] = state
+                before = self.versions.replaced(met.name, state.version, context) if state.captured else None
+                if before is not None:
+                    self._replaced.append((met.name, before))
         if len(self._by_map) >= _MOST:
             self._by_map.clear()
         self._by_map[event[AFTER_ID:]] = state
         return state
+
+    def take_replaced(self) -> list[tuple[TableName, int]]:
+        """Structures (table, version) that have ended since the last call, because ``learn`` met new ones."""
+        replaced, self._replaced = self._replaced, []
+        return replaced
 
     def state(self, table: Table, context: Structure | None) -> TableState:
         """The state for a structure; ``context`` is None for one that was read from ``information_schema``."""

@@ -283,7 +283,7 @@ class Reader:
 
     def _ums(self, message: dict[str, Any]) -> Iterator[Change]:
         kind = message["protocol"]["type"]
-        if kind not in (ums.INCREMENT, ums.INITIAL, ums.BATCH):
+        if kind not in ums.WITH_ROWS:
             return
         namespace = ums.Namespace.parse(message["schema"]["namespace"])
         table = self._by_namespace.get(_namespaced(namespace.database, namespace.table))

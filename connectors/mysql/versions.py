@@ -9,6 +9,7 @@ structures are met again; each keeps the number it had, because the book knows a
 from __future__ import annotations
 
 import hashlib
+import itertools
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
@@ -124,6 +125,22 @@ class VersionBook:
         if self._owner(table.name):
             self._note(name, book[-1] if book else None, entry)
         return version
+
+    def current(self, name: TableName) -> int:
+        """The number of the structure that was met last; 1 before the first."""
+        book = self._books.get(str(name), ())
+        return book[-1].version if book else 1
+
+    def replaced(self, name: TableName, version: int, met: Met) -> int | None:
+        """The number of the structure that ends where this one was met; None: it was met before, or is the first one.
+
+        The same for all tasks and after a restart, since it depends on the place only.
+        """
+        book = self._books.get(str(name), ())
+        for before, entry in itertools.pairwise(book):
+            if entry.version == version and (entry.file, entry.pos) == (met.file, met.pos):
+                return before.version
+        return None
 
     def take(self) -> tuple[list[SourceRecord], tuple[tuple[Position, Position], ...]]:
         """What is to be delivered since the last call: records (which carry the book), and offsets where there is no topic."""

@@ -257,12 +257,16 @@ class RowReader:
     # -- UMS
 
     def _ums(self, value: dict[str, Any], record: Input) -> list[RowChange]:
-        if value["protocol"]["type"] not in {ums.INCREMENT, ums.INITIAL, ums.BATCH}:
-            return []
+        protocol = value["protocol"]["type"]
+        if protocol in ums.SIGNALS:
+            return []  # a heartbeat or the end of something: no rows
+        if protocol not in ums.WITH_ROWS:
+            raise Skippable(f"The UMS message at offset {record.offset} has the protocol {protocol!r}; known are "
+                            f"{', '.join(sorted(ums.WITH_ROWS | ums.SIGNALS))}.")
         names = self._options.key_columns
         if not names:
             raise Fatal("UMS does not say what the primary key is: name its columns in materializer.key.columns.")
-        snapshot = value["protocol"]["type"] == ums.INITIAL
+        snapshot = protocol != ums.INCREMENT
         namespace, fields = value["schema"]["namespace"], value["schema"]["fields"]
         signature = namespace, tuple((each["name"], each["type"]) for each in fields)
         found = self._layouts.get(signature)

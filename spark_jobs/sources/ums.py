@@ -17,7 +17,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from connectors.errors import Fatal, Skippable
-from connectors.formats.ums import BATCH, INCREMENT, INITIAL, Namespace
+from connectors.formats.ums import SIGNALS, UID, WITH_ROWS, Namespace
 from connectors.options import ConfigDef
 from spark_jobs.contract import UMS_COLUMNS, Column, Source, TableChanges, TableSchema
 from spark_jobs.dead_letters import DeadLetters
@@ -47,7 +47,6 @@ TYPES: Final[Mapping[str, t.DataType]] = {
     "datetime": t.TimestampType(),
     "binary": t.BinaryType(),
 }
-_WITH_ROWS: Final = frozenset({INCREMENT, INITIAL, BATCH})
 _KINDS: Final = "protocol string, schema binary, count long"
 _OPS: Final = frozenset("iudb")
 _BAD: Final = (msgspec.DecodeError, ValueError, TypeError, OverflowError, Skippable, KeyError)
@@ -129,7 +128,8 @@ def layout_of(schema: bytes) -> UmsLayout:
     unknown = [kind for kind in kinds if kind not in TYPES]
     if unknown:
         raise Skippable(f"The UMS type {unknown[0]!r} is unknown; known are {', '.join(TYPES)}.")
-    missing = [name for name in UMS_COLUMNS if name not in names]
+    # Older versions of DBus write no ums_uid_.
+    missing = [name for name in UMS_COLUMNS if name not in names and name != UID]
     if missing:
         raise Skippable(f"The message lacks the system fields {', '.join(missing)}.")
     return UmsLayout(data["namespace"], names, kinds)
@@ -158,7 +158,7 @@ class UmsSource(Source):
         groups: dict[str, dict[bytes, UmsLayout]] = {}
         for found in rows.mapInArrow(_looking(report), _KINDS).collect():
             self._count(found["protocol"], found["count"])
-            if found["protocol"] in _WITH_ROWS:
+            if found["protocol"] in WITH_ROWS:
                 layout = layout_of(bytes(found["schema"]))
                 groups.setdefault(layout.table, {})[bytes(found["schema"])] = layout
         before = dict(self._tables)
@@ -178,7 +178,7 @@ class UmsSource(Source):
             self._loaded = True
 
     def _count(self, protocol: str, count: int) -> None:
-        if protocol not in _WITH_ROWS:
+        if protocol not in WITH_ROWS:
             name = "ums_heartbeats_total" if protocol.endswith("heartbeat") else "ums_terminations_total"
             self.context.metrics[name] = self.context.metrics.get(name, 0.0) + count
 
@@ -231,12 +231,12 @@ def look(batch: pa.RecordBatch, found: dict[tuple[str, bytes], int], report: Rep
     for index, value in enumerate(batch.column("value").to_pylist()):
         try:
             head = decode(value)
-            kind = (head.protocol.type, bytes(head.schema) if head.protocol.type in _WITH_ROWS else b"")
+            kind = (head.protocol.type, bytes(head.schema) if head.protocol.type in WITH_ROWS else b"")
             if kind not in found:
                 if kind[1]:
                     layout_of(kind[1])
-                elif not kind[0].endswith(("heartbeat", "termination")):
-                    raise Skippable(f"The protocol {kind[0]!r} is unknown.")
+                elif kind[0] not in SIGNALS:
+                    raise Skippable(f"The protocol {kind[0]!r} is unknown; known are {', '.join(sorted(WITH_ROWS | SIGNALS))}.")
                 found[kind] = 0
             found[kind] += 1
         except _BAD as error:
@@ -300,7 +300,7 @@ class UmsDecoder:
             except _BAD:
                 continue  # reported by the search for schemas, or by it found to be of no table
             layout = self._layouts.get(bytes(message.schema))
-            if layout is None or message.protocol.type not in _WITH_ROWS:
+            if layout is None or message.protocol.type not in WITH_ROWS:
                 continue
             if layout is not of and run and of is not None:
                 yield from self._arrays(of, run, batch)
@@ -340,7 +340,7 @@ class UmsDecoder:
             cast(texts["ums_id_"], "long"),
             cast(texts["ums_ts_"], "datetime"),
             pa.array(texts["ums_op_"], pa.string()),
-            pa.array(texts["ums_uid_"], pa.string()),
+            pa.array(texts[UID] if UID in texts else _uids(records, run), pa.string()),
             records.column("topic"),
             records.column("partition"),
             records.column("offset"),
@@ -360,6 +360,14 @@ class UmsDecoder:
             arrays.append(array)
         built = pa.RecordBatch.from_arrays([*arrays, *system], schema=self._arrow)
         return built if self._before else built.filter(pc.not_equal(built.column("ums_op_"), "b"))
+
+
+def _uids(records: pa.RecordBatch, run: Sequence[tuple[int, list[list[str | None]]]]) -> list[str]:
+    """Ids for rows without ``ums_uid_``: where the message stands in Kafka, and the row's number in it."""
+    places = zip(*(records.column(name).to_pylist() for name in ("topic", "partition", "offset")), strict=True)
+    numbers = (number for _, rows in run for number in range(len(rows)))
+    return [f"{topic}-{partition}-{offset}.{number}"
+            for (topic, partition, offset), number in zip(places, numbers, strict=True)]
 
 
 def cast(values: Sequence[str | None], kind: str) -> pa.Array:

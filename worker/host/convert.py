@@ -5,6 +5,7 @@ from contextlib import suppress
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from connectors.api import SameAs
 from connectors.errors import Fatal, Fenced, Retriable
 from worker.host.errors import Stage
 
@@ -21,13 +22,17 @@ _NOT_THE_RECORD: Final = (Retriable, Fatal, Fenced)
 
 
 class Converted(NamedTuple):
-    """A run of records ready for a ``Route``: parallel lists, None for "all None" or "no headers"."""
+    """A run of records ready for a ``Route``: parallel lists, None for "all None" or "no headers".
+
+    ``places`` are keys that choose the partition instead of ``keys``.
+    """
 
     topic: str
     records: Sequence[SourceRecord]
     values: list[bytes | None]
     keys: list[bytes | None] | None
     partitions: list[int | None] | None
+    places: list[bytes | None] | None
     timestamps: list[int | None] | None
     headers: list[Headers] | None
 
@@ -166,13 +171,17 @@ class Conversion:
                 run, keys, values, heads = self._headers(run, keys, values, refused)
         if not run:
             return None
-        partitions: list[int | None] | None = [record.partition for record in run]
-        if partitions is not None and partitions.count(None) == len(partitions):
-            partitions = None
+        asked = [record.partition for record in run]
+        partitions: list[int | None] | None = None
+        places: list[bytes | None] | None = None
+        if asked.count(None) < len(asked):
+            partitions = [each if isinstance(each, int) else None for each in asked]
+            if any(isinstance(each, SameAs) for each in asked):
+                places = [_place(each, encode_key) for each in asked]
         timestamps: list[int | None] | None = [record.timestamp for record in run]
         if timestamps is not None and timestamps.count(None) == len(timestamps):
             timestamps = None
-        return Converted(topic, run, values, keys, partitions, timestamps, heads)
+        return Converted(topic, run, values, keys, partitions, places, timestamps, heads)
 
     async def _prepare(self, topic: str, run: Sequence[SourceRecord],
                        refused: list[Refused]) -> _Prepared | None:
@@ -285,3 +294,13 @@ class Conversion:
 
 def _class(converter: object) -> str:
     return f"{type(converter).__module__}.{type(converter).__qualname__}"
+
+
+def _place(partition: object, encode_key: Encode) -> bytes | None:
+    """The bytes of the key that chooses a record's partition; None: its own does, also where a transform has changed keys."""
+    if not isinstance(partition, SameAs):
+        return None
+    try:
+        return encode_key(partition.key)
+    except Exception:  # noqa: BLE001 - keys have another schema now
+        return None

@@ -150,8 +150,11 @@ class Route:
 
     def append(self, unit: Unit, values: Sequence[bytes | None], keys: Sequence[bytes | None] | None = None,
                partitions: Sequence[int | None] | None = None, timestamps: Sequence[int | None] | None = None,
-               headers: Sequence[Headers] | None = None) -> list[tuple[int, Exception]]:
+               headers: Sequence[Headers] | None = None,
+               places: Sequence[bytes | None] | None = None) -> list[tuple[int, Exception]]:
         """Append records in order; None stands for "all None" or "no headers". Does not wait: ask ``room`` before.
+
+        ``places`` are keys that choose the partition instead of ``keys``.
 
         Returns:
             (index, error) of records that can't be sent: too large, or for a partition that does not exist.
@@ -169,7 +172,8 @@ class Route:
         count = len(writers)
         touched: set[Chunk] = set()
         for index, (target, value, key, timestamp, head) in enumerate(zip(
-                self._targets(keys, partitions, len(values)), values, keys or repeat(None), times, heads, strict=False)):
+                self._targets(_chosen(keys, places), partitions, len(values)), values, keys or repeat(None), times, heads,
+                strict=False)):
             if target >= count:
                 asked = None if partitions is None else partitions[index]
                 refused.append((index, Skippable(f"topic {self._topic!r} has no partition {asked}, only {count}")))
@@ -285,3 +289,10 @@ class Route:
         for writer in self.writers:
             if writer.chunk is not None and not writer.unacked:
                 writer.wake.set()
+
+
+def _chosen(keys: Sequence[bytes | None] | None, places: Sequence[bytes | None] | None) -> Sequence[bytes | None] | None:
+    """The key that chooses each record's partition."""
+    if places is None:
+        return keys
+    return [own if place is None else place for own, place in zip(keys or repeat(None), places, strict=False)]

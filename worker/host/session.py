@@ -441,7 +441,7 @@ class Session:
             route = await self.route(converted.topic)
             headers = self._traces.headers(converted.topic, converted.headers, len(converted.values))
             for index, error in route.append(unit, converted.values, converted.keys, converted.partitions, converted.timestamps,
-                                             headers):
+                                             headers, converted.places):
                 await self._skip(self.errors.bad(Stage.KAFKA_PRODUCE, error, converted.records[index]), unit)
             now = perf_counter()
             self.append_s += now - began

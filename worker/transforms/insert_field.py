@@ -148,7 +148,7 @@ class InsertField(Transform):
                 result[topic] = record.topic
             if partition is not None:
                 number = record.partition
-                if number is not None:
+                if isinstance(number, int):
                     result[partition] = number
             if timestamp is not None:
                 number = record.timestamp

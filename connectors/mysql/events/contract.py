@@ -181,7 +181,7 @@ class TableEvents(Protocol):
         """
 
     def snapshot(self, rows: Iterable[Row], source: Source, marker: Marker, offset: Position, out: list[SourceRecord], *,
-                 first: Marker | None = None, last: Marker | None = None) -> None:
+                 first: Marker | None = None, last: Marker | None = None, batch: int = 0) -> None:
         """Append the ``op: r`` records of rows of a full pull. None of them is held back.
 
         Args:
@@ -192,16 +192,8 @@ class TableEvents(Protocol):
             out: gets records.
             first: the first row's marker, if it is another one.
             last: the last row's.
+            batch: the id of a snapshot on request, 0 for the first one of a table (only UMS tells them apart).
         """
 
     def truncate(self, source: Source, offset: Position, out: list[SourceRecord]) -> None:
         """Append the ``op: t`` record, unless it is skipped (as it is by default). UMS has none."""
-
-    def heartbeat(self, time_us: int, offset: Position, out: list[SourceRecord]) -> None:
-        """Append the promise that every change of the table made before ``time_us`` was sent (UMS only; else nothing).
-
-        ``Held.flush`` must come first.
-        """
-
-    def terminate(self, time_us: int, offset: Position, out: list[SourceRecord]) -> None:
-        """Append the message that this structure of the table ends here: it was changed or dropped (UMS only)."""

@@ -74,8 +74,9 @@ class DebeziumEvents:
             self._transactions.count(self._name, out, start)
 
     def snapshot(self, rows: Iterable[Row], source: Source, marker: Marker, offset: Position, out: list[SourceRecord], *,
-                 first: Marker | None = None, last: Marker | None = None) -> None:
+                 first: Marker | None = None, last: Marker | None = None, batch: int = 0) -> None:
         """See ``TableEvents.snapshot``."""
+        del batch
         if "r" in self._settings.skipped:
             self.left_out += sum(1 for _ in rows)
             return
@@ -97,12 +98,6 @@ class DebeziumEvents:
         out.append(SourceRecord(self._partition, offset, self.topic, value, self.schemas.envelope, headers=self._headers))
         if self._transactions is not None:
             self._transactions.count(self._name, out, len(out) - 1)
-
-    def heartbeat(self, time_us: int, offset: Position, out: list[SourceRecord]) -> None:
-        """Nothing: Debezium has heartbeats of the whole source only (``connectors.mysql.events.heartbeats``)."""
-
-    def terminate(self, time_us: int, offset: Position, out: list[SourceRecord]) -> None:
-        """Nothing: a table's end shows in the schema changes."""
 
     def _clock(self) -> Clock:
         now = self._now_ns()

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from connectors.mysql.columns import Layout
     from connectors.mysql.events.contract import EventSettings, Marker, Row
-    from connectors.mysql.model import Source
+    from connectors.mysql.model import Source, TableName
 
 Tuple = list["str | None"]
 
@@ -44,6 +44,18 @@ _SLOTS: Final = 64
 class _Message(NamedTuple):
     table: UmsEvents
     tuples: list[Tuple]
+
+
+def address(settings: EventSettings, name: TableName, version: int) -> tuple[str, str]:
+    """The topic and the namespace of a structure of a table.
+
+    Raises:
+        ConfigInvalid: the topic's name can't be made.
+    """
+    topics, options = Topics(settings.topics), settings.ums
+    topic = (topics.table(name) if options.topic_per == "table" else
+             topics.database(name.database) if options.topic_per == "schema" else topics.everything())
+    return topic, ums.Namespace(settings.connector, options.instance or settings.topics.prefix, *name, str(version)).text
 
 
 class UmsRows:
@@ -119,15 +131,11 @@ class UmsEvents:
             ConfigInvalid: the topic's name can't be made.
         """
         name = layout.table.name
-        topics = Topics(settings.topics)
-        options = settings.ums
-        self.topic = (topics.table(name) if options.topic_per == "table" else
-                      topics.database(name.database) if options.topic_per == "schema" else topics.everything())
-        self.namespace = ums.Namespace(settings.connector, options.instance or settings.topics.prefix, *name, str(version)).text
+        self.topic, self.namespace = address(settings, name, version)
         self.left_out = 0
         self._partition = partition
         self._held = held
-        self._options = options
+        self._options = settings.ums
         self._skipped = settings.skipped
         self._skip_unchanged = settings.skip_unchanged
         self._columns = sum(plan is not None for plan in layout.plans)
@@ -193,7 +201,7 @@ class UmsEvents:
             self._deliver(made, number, base, after, out)
 
     def snapshot(self, rows: Iterable[Row], source: Source, marker: Marker, offset: Position, out: list[SourceRecord], *,
-                 first: Marker | None = None, last: Marker | None = None) -> None:
+                 first: Marker | None = None, last: Marker | None = None, batch: int = 0) -> None:
         """See ``TableEvents.snapshot``; UMS has no markers."""
         del marker, first, last
         if "r" in self._skipped:
@@ -211,37 +219,25 @@ class UmsEvents:
             made = self._texts(self._shaped(row), identity, time, ums.INSERT, mark + uid)
             length = _size(made)
             if tuples and not self.has_room(len(tuples), size, length):
-                out.append(self.message(ums.INITIAL, tuples, offset))
+                out.append(self.message(ums.pull_protocol(batch), tuples, offset, batch))
                 tuples, size = [], 0
             tuples.append(made)
             size += length
         if tuples:
-            out.append(self.message(ums.INITIAL, tuples, offset))
+            out.append(self.message(ums.pull_protocol(batch), tuples, offset, batch))
 
     def truncate(self, source: Source, offset: Position, out: list[SourceRecord]) -> None:
         """Nothing: UMS has no form for it."""
         del source, offset, out
         self.left_out += 1
 
-    def heartbeat(self, time_us: int, offset: Position, out: list[SourceRecord]) -> None:
-        """See ``TableEvents.heartbeat``."""
-        out.append(self._signal(ums.INCREMENT_HEARTBEAT, time_us, offset))
-
-    def terminate(self, time_us: int, offset: Position, out: list[SourceRecord]) -> None:
-        """See ``TableEvents.terminate``."""
-        out.append(self._signal(ums.INCREMENT_TERMINATION, time_us, offset))
-
     def has_room(self, rows: int, size: int, more: int) -> bool:
         """Whether a message with so many rows and bytes takes one more row of ``more`` bytes."""
         return rows < self._options.max_rows and (not rows or size + more <= self._options.max_bytes)
 
-    def message(self, protocol: str, tuples: list[Tuple], offset: Position) -> SourceRecord:
+    def message(self, protocol: str, tuples: list[Tuple], offset: Position, batch: int = 0) -> SourceRecord:
         """A message with these rows."""
-        return SourceRecord(self._partition, offset, self.topic, ums.message(protocol, self.namespace, self.fields, tuples),
-                            self._schema, ums.kafka_key(protocol, self.namespace), STRING)
-
-    def _signal(self, protocol: str, time_us: int, offset: Position) -> SourceRecord:
-        value = ums.message(protocol, self.namespace, [self.fields[1]], [[ums.datetime_text(time_us)]])
+        value = ums.message(protocol, self.namespace, self.fields, tuples, batch)
         return SourceRecord(self._partition, offset, self.topic, value, self._schema, ums.kafka_key(protocol, self.namespace),
                             STRING)
 

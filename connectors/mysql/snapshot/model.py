@@ -34,7 +34,7 @@ class SnapshotRequest(msgspec.Struct, kw_only=True):
             table's columns).
         priority: higher ones are read first; then in the order of ``created_ms``.
         state: what is wanted of it.
-        origin: who asked.
+        origin: who asked; ``new``: the connector, for a table that it captures since then.
         created_ms: when, milliseconds since 1970.
     """
 
@@ -45,7 +45,7 @@ class SnapshotRequest(msgspec.Struct, kw_only=True):
     selects: dict[str, str] = msgspec.field(default_factory=dict)
     priority: int = 0
     state: Wish = "running"
-    origin: Literal["initial", "rest", "signal"] = "rest"
+    origin: Literal["initial", "new", "rest", "signal"] = "rest"
     created_ms: int = 0
 
 

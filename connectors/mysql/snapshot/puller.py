@@ -116,6 +116,11 @@ class Puller:
         self._pulls.set_requests(requests)
         self._wake()
 
+    def preset(self, request: str, tables: Sequence[Table]) -> None:
+        """The tables of a request that ``set_requests`` gets next: they need not be looked for."""
+        self._pulls.preset(request, [Found(table.name, None, not table.key, shards.sql_filter(table, self._shard) is not None)
+                                     for table in tables])
+
     async def resolve(self) -> None:
         """Find the tables of new requests.
 
@@ -126,10 +131,8 @@ class Puller:
             Retriable: the server is away.
             ConfigInvalid: it refuses us.
         """
-        while (job := self._pulls.next_job()) is not None:
+        while (job := self._pulls.next_job(resolving=True)) is not None:
             try:
-                if job.kind != "resolve":
-                    return
                 connection = await self._connect()
                 try:
                     await self._resolve(job, connection)

@@ -60,6 +60,13 @@ class Pulls:
 
     # Requests.
 
+    def preset(self, request: str, found: Sequence[Found]) -> None:
+        """The tables of a request that ``set_requests`` gets next: they need not be looked for."""
+        notes = [TableNote(database=one.name.database, table=one.name.table, keyless=one.keyless,
+                           stage="waiting" if one.owned else "elsewhere") for one in found]
+        self._saved[request] = state.text(PullNote(state="running", resolved=True, started_ms=self._now(), tables=notes))
+        self._dirty[request] = None
+
     def set_requests(self, requests: Sequence[SnapshotRequest]) -> None:
         """The complete list."""
         wanted = {request.id: request for request in requests}
@@ -95,6 +102,7 @@ class Pulls:
         if note.resolved:
             # Whether a table has a key is looked up again, and so is what the task owns of it.
             self._tables(pull, [Found(TableName(one.database, one.table), one.total, one.keyless) for one in note.tables])
+            self._finish(pull)
         return pull
 
     def _tables(self, pull: Pull, found: Sequence[Found]) -> None:
@@ -117,8 +125,8 @@ class Pulls:
 
     # Work for the readers.
 
-    def next_job(self) -> Job | None:
-        """What to ask the server next; None: nothing for now."""
+    def next_job(self, *, resolving: bool = False) -> Job | None:
+        """What to ask the server next (``resolving``: only which tables a request has); None: nothing for now."""
         first = True
         for pull in self._order:
             if not pull.running:
@@ -127,6 +135,8 @@ class Pulls:
                 if not pull.busy:
                     pull.busy = True
                     return Job("resolve", pull)
+                continue
+            if resolving:
                 continue
             ahead = self.settings.threads
             for table in pull.unfinished():

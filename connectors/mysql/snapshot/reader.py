@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from connectors.errors import Skippable
 from connectors.mysql import shards
 from connectors.mysql.connection import query
+from connectors.mysql.filters import exactly
 from connectors.mysql.snapshot import keys, lookup
 from connectors.mysql.snapshot.rows import Rows
 from connectors.mysql.snapshot.work import finder
@@ -95,7 +96,7 @@ class Reader:
         found: Layout | None = None
         for _ in range(_ATTEMPTS):
             before = await lookup.shape(self.connection, table.name)
-            known = [one for one in await self._tables([_exactly(table.name)]) if one.name == table.name] if before else []
+            known = [one for one in await self._tables([exactly(table.name)]) if one.name == table.name] if before else []
             if not known:
                 raise Vanished
             if shards.sql_filter(known[0], self._shard) is None:
@@ -320,8 +321,3 @@ def _one_by_one(packets: Sequence[bytes], decode: Callable[[bytes], Row], keep: 
             keep(decode(packet))
         except Skippable as error:
             bad.append((error, packet))
-
-
-def _exactly(name: TableName) -> str:
-    """The expression for one table; names are quoted as Java's regular expressions have it."""
-    return "".join(f"\\{char}" if not char.isalnum() and char != "_" and char.isascii() else char for char in str(name))

@@ -41,7 +41,7 @@ class Watch:
 
     def withhold(self, table: TablePull) -> None:
         """Keep the changes of a table back until the stream has come to its view, which has them."""
-        if table.keyless and table.open and table.pull.request.origin == "initial" and table.high is None:
+        if table.keyless and table.open and table.pull.request.origin in {"initial", "new"} and table.high is None:
             self.withheld[table.name] = table
 
     def let_go(self, table: TablePull) -> None:

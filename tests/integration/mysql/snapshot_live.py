@@ -23,6 +23,7 @@ from connectors.mysql.statements import classify
 from connectors.mysql.text_rows import compile_text, select_list
 from connectors.mysql.types import ValueOptions
 from connectors.options import Password
+from tests.integration.mysql.dialect import spoken
 from tests.integration.mysql.rows_world import KINDS, plans
 
 if TYPE_CHECKING:
@@ -32,12 +33,14 @@ LOG = logging.LoggerAdapter(logging.getLogger(__name__), {})
 OPTIONS = ValueOptions()
 WHOLE = Shard()
 Row = dict[str, Any]
+_GTIDS = {event_types.MARIADB_GTID, event_types.GTID, event_types.GTID_TAGGED}
 
 
 class Live:
     """A database of its own, and what was sent of it."""
 
-    def __init__(self, port: int, user: str, password: str, database: str) -> None:
+    def __init__(self, port: int, user: str, password: str, database: str, *, mysql: bool = False) -> None:
+        self.mysql = mysql
         self.settings = ConnectionSettings(host="127.0.0.1", port=port, user=user, password=Password(password))
         self.lazy = 0
         #: Where full pulls read, if not from the server itself.
@@ -58,7 +61,7 @@ class Live:
     def sql(self, *statements: str) -> list[tuple[Any, ...]]:
         with self.driver.cursor() as cursor:
             for statement in statements:
-                cursor.execute(statement)
+                cursor.execute(spoken(statement, mysql=self.mysql))
             return list(cursor.fetchall())
 
     def close(self) -> None:
@@ -155,7 +158,11 @@ class Running:
         return connection
 
     def reached(self, place: Place) -> bool:
-        return reached(self.done, place, "mariadb", by_gtid=not place.file)
+        return reached(self.done, place, self.flavor, by_gtid=not place.file)
+
+    @property
+    def flavor(self) -> str:
+        return "mysql" if self.live.mysql else "mariadb"
 
     async def run(self, requests: Sequence[SnapshotRequest], writing: Callable[[], Any] | None,
                   on_chunk: Callable[[Running], Any] | None) -> None:
@@ -163,7 +170,7 @@ class Running:
         connection = await connect(live.settings)
         info = await server_info(connection)
         self.place = self.done = await current_place(connection, info)
-        self._executed = gtid.parse("mariadb", self.place.gtids)
+        self._executed = gtid.parse(self.flavor, self.place.gtids)
         puller.set_requests(requests)
         await puller.resolve()
         client = BinlogClient(live.settings, self.place, use_gtid=False, log=LOG, annotate=True)
@@ -214,7 +221,7 @@ class Running:
             found = binlog_events.rotate(event)
             self.place = self.done = Place(file=found.file, pos=found.pos, gtids=self._executed.text())
             return
-        if kind == event_types.MARIADB_GTID:
+        if kind in _GTIDS:
             self._executed.add(binlog_events.gtid(event).text)
         before, self.place = self.place, Place(file=self.place.file, pos=max(self.place.pos, header.next_pos),
                                                gtids=self._executed.text())
@@ -235,7 +242,7 @@ class Running:
                     live.output.append((live.name(found_query.statement.split()[-1].strip("`")), "truncate", None, None))
             if found_query.statement != "BEGIN":
                 self._end()
-        elif kind not in {event_types.MARIADB_GTID, event_types.ANNOTATE_ROWS} and before.pos == self.done.pos:
+        elif kind not in _GTIDS and kind != event_types.ANNOTATE_ROWS and before.pos == self.done.pos:
             self._end()
 
     def _eager(self) -> bool:

@@ -3,38 +3,47 @@ from __future__ import annotations
 
 import threading
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pymysql
 import pytest
 
-from compose.local.mariadb_pair import execute
+from compose.local.mariadb_pair import MariaDbPair, execute
 from connectors.mysql.connector import MySqlConnector
 from connectors.testing.contexts import SavedOffsets
 from connectors.testing.driver import Run
+from tests.integration.mysql.dialect import is_mysql, spoken
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from compose.local.mariadb import MariaDb
-    from compose.local.mariadb_pair import MariaDbPair
+    from compose.local.mysql_debian import MySql
+    from compose.local.mysql_pair import MySqlPair
     from connectors.api import SourceRecord
 
 PATIENCE = 30
 Change = tuple[str, str, int, int | None]
 
 
-def config(pair: MariaDbPair, database: str, **more: str) -> dict[str, str]:
-    return {"connector.class": "io.debezium.connector.mariadb.MariaDbConnector", "topic.prefix": database,
+def config(pair: MariaDbPair | MySqlPair, database: str, **more: str) -> dict[str, str]:
+    name = "mariadb.MariaDb" if isinstance(pair, MariaDbPair) else "mysql.MySql"
+    return {"connector.class": f"io.debezium.connector.{name}Connector", "topic.prefix": database,
             "database.hostname": pair.hosts, "database.user": pair.primary.user, "database.password": pair.primary.password,
             "database.include.list": database, "include.schema.changes": "false", "poll.interval.ms": "20",
             "max.batch.size": "7", "snapshot.mode": "no_data", **more}
 
 
+@pytest.fixture(scope="module", params=["mariadb_pair", "mysql_pair"])
+def pair(request: pytest.FixtureRequest) -> Any:
+    """Two servers of MariaDB, and of MySQL in the slow suite."""
+    return request.getfixturevalue(request.param)
+
+
 class Source:
     """Writes to whichever server is in charge, and knows every change in order."""
 
-    def __init__(self, server: MariaDb, database: str) -> None:
+    def __init__(self, server: MariaDb | MySql, database: str) -> None:
         self.server, self.database = server, database
         self.changes: list[Change] = []
         self._values: dict[tuple[str, int], int] = {}
@@ -82,14 +91,10 @@ async def read(run: Run, found: list[Change], until: int, limit: float = PATIENC
         found += changes(taken[1].records)
 
 
-def promote(server: MariaDb) -> None:
-    execute(server, "STOP SLAVE", "RESET SLAVE ALL", "SET GLOBAL read_only = OFF")
-
-
 @pytest.mark.parametrize("tasks_end", [False, True], ids=["going-on", "begun-again"])
 async def test_the_replica_takes_over_in_the_middle_of_a_transaction_and_back(
-        mariadb_pair: MariaDbPair, unique: Callable[[str], str], tasks_end: bool) -> None:
-    pair, name = mariadb_pair, unique("over").replace("-", "_")
+        pair: Any, unique: Callable[[str], str], tasks_end: bool) -> None:
+    name = unique("over").replace("-", "_")
     first, second = pair.primary, pair.replica
     source = Source(first, name)
     pair.caught_up(second, first)
@@ -110,7 +115,7 @@ async def test_the_replica_takes_over_in_the_middle_of_a_transaction_and_back(
             old.kill()
             if tasks_end:
                 await run.stop()
-            promote(new)
+            pair.promote(new)
             source.server = new
             source.transaction(2)
             source.transaction(40)
@@ -141,17 +146,21 @@ async def test_the_replica_takes_over_in_the_middle_of_a_transaction_and_back(
     assert found == source.changes
 
 
-def rows_sent(server: MariaDb) -> int:
-    ((_, value),) = execute(server, "SHOW GLOBAL STATUS LIKE 'Rows_sent'")
+def rows_sent(server: MariaDb | MySql) -> int:
+    """Rows that the server has sent to clients."""
+    if is_mysql(server):
+        ((value,),) = execute(server, "SELECT SUM(SUM_ROWS_SENT) FROM "
+                                      "performance_schema.events_statements_summary_global_by_event_name")
+    else:
+        ((_, value),) = execute(server, "SHOW GLOBAL STATUS LIKE 'Rows_sent'")
     return int(value)
 
 
-async def test_a_full_pull_from_a_replica_gives_no_row_after_a_newer_change(mariadb_pair: MariaDbPair,
-                                                                            unique: Callable[[str], str]) -> None:
-    pair, name = mariadb_pair, unique("pull").replace("-", "_")
+async def test_a_full_pull_from_a_replica_gives_no_row_after_a_newer_change(pair: Any, unique: Callable[[str], str]) -> None:
+    name = unique("pull").replace("-", "_")
     execute(pair.primary, f"CREATE DATABASE {name}", f"USE {name}", "CREATE TABLE a (id INT PRIMARY KEY, v INT)",
             "CREATE TABLE b (id INT PRIMARY KEY, v INT)",
-            *(f"INSERT INTO {table} SELECT seq, 0 FROM seq_1_to_3000" for table in "ab"))
+            *(spoken(f"INSERT INTO {table} SELECT seq, 0 FROM seq_1_to_3000", mysql=is_mysql(pair.primary)) for table in "ab"))
     pair.caught_up()
     before = rows_sent(pair.replica)
     stop = threading.Event()
@@ -169,7 +178,7 @@ async def test_a_full_pull_from_a_replica_gives_no_row_after_a_newer_change(mari
                     cursor.execute(f"UPDATE {table} SET v = {number} WHERE id BETWEEN {key} AND {key + 20}")
                     if number % 50 == 0:
                         # It falls behind for a while, and catches up.
-                        execute(pair.replica, f"{'STOP' if number % 100 else 'START'} SLAVE SQL_THREAD")
+                        pair.hold(still=bool(number % 100))
                     if number % 10 == 0:
                         cursor.execute(f"DELETE FROM {table} WHERE id = {key + 5}")
                         cursor.execute(f"INSERT INTO {table} VALUES ({10_000 + number}, {number})")
@@ -219,5 +228,5 @@ async def test_a_full_pull_from_a_replica_gives_no_row_after_a_newer_change(mari
     finally:
         stop.set()
         writer.join()
-        execute(pair.replica, "START SLAVE SQL_THREAD")
+        pair.hold(still=False)
         execute(pair.primary, f"DROP DATABASE {name}")

@@ -11,11 +11,13 @@ import pytest
 
 from compose.local.errors import Unavailable
 from compose.local.mariadb import MariaDb
+from compose.local.mysql_debian import MySql
 from connectors.errors import Fatal
 from connectors.mysql.connector import MySqlConnector
 from connectors.mysql.latency import TOTAL_SECONDS
 from connectors.testing.contexts import SavedOffsets
 from connectors.testing.driver import Run
+from tests.integration.mysql.dialect import is_mysql, spoken
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 class Source:
     """A server of its own, since binlogs are purged here."""
 
-    def __init__(self, server: MariaDb) -> None:
+    def __init__(self, server: MariaDb | MySql) -> None:
         self.server = server
         self.run("CREATE DATABASE shop", "CREATE TABLE shop.a (id INT PRIMARY KEY, v INT)",
                  "INSERT INTO shop.a VALUES (1, 1), (2, 2)")
@@ -37,7 +39,7 @@ class Source:
                                      password=self.server.password, autocommit=True)) as connection, \
                 connection.cursor() as cursor:
             for statement in statements:
-                cursor.execute(statement)
+                cursor.execute(spoken(statement, mysql=is_mysql(self.server)))
             return list(cursor.fetchall())
 
     def config(self, **more: str) -> dict[str, str]:
@@ -47,9 +49,9 @@ class Source:
                 "poll.interval.ms": "20", **more}
 
 
-@pytest.fixture
-def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Source]:
-    server = MariaDb(tmp_path_factory.mktemp("modes"), port=None, durable=False)
+@pytest.fixture(params=[MariaDb, MySql])
+def source(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Source]:
+    server = request.param(tmp_path_factory.mktemp("modes"), port=None, durable=False)
     try:
         _ = server.service
     except Unavailable as reason:

@@ -14,6 +14,7 @@ import pytest
 from connectors.mysql.model import Shard
 from connectors.mysql.snapshot.model import SnapshotRequest, SnapshotSettings
 from connectors.mysql.snapshot.views import Views
+from tests.integration.mysql.dialect import is_mysql
 from tests.integration.mysql.snapshot_live import Live
 
 if TYPE_CHECKING:
@@ -45,8 +46,9 @@ KEYS = {
 
 
 @pytest.fixture
-def live(mariadb: HasMariaDb, unique: Callable[[str], str]) -> Iterator[Live]:
-    world = Live(int(mariadb.port or 0), mariadb.user, mariadb.password, unique("pull").replace("-", "_"))
+def live(server: HasMariaDb, unique: Callable[[str], str]) -> Iterator[Live]:
+    world = Live(int(server.port or 0), server.user, server.password, unique("pull").replace("-", "_"),
+                 mysql=is_mysql(server))
     yield world
     world.close()
 

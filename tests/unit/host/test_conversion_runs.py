@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.api import BadRecord, Batch, Header, SourceRecord
+from connectors.api import BadRecord, Batch, Header, SameAs, SourceRecord
 from connectors.errors import Retriable
 from connectors.schema import INT32, INT64, STRING
 from worker.converters.json import JsonConverter
@@ -66,6 +66,18 @@ async def test_everything_a_record_has_arrives() -> None:
     assert converted.partitions == [3, None]
     assert converted.timestamps == [12, None]
     assert converted.headers == [[("h", b"v")], []]
+
+
+async def test_another_key_can_choose_the_partition() -> None:
+    records = [SourceRecord({}, {}, "t", 1, None, key, STRING, partition) for key, partition in (
+        ("beat", SameAs("rows")), ("k", None), ("k", 4), ("k", SameAs({})))]
+    converted = await Conversion(JsonConverter({"schemas.enable": "false"}, is_key=True), JsonConverter({}, is_key=False),
+                                 SimpleHeaderConverter({}), once).convert(records, [])
+    assert converted is not None
+    assert converted.keys == [b'"beat"', b'"k"', b'"k"', b'"k"']
+    assert converted.partitions == [None, None, 4, None]
+    assert converted.places is not None
+    assert converted.places[:3] == [b'"rows"', None, None]
 
 
 class Registering(JsonConverter):

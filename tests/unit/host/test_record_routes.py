@@ -137,6 +137,15 @@ def test_given_partitions_go_before_keys_and_must_exist() -> None:
 
 
 @pytest.mark.usefixtures("loop")
+def test_places_go_before_keys() -> None:
+    made = route(Counted(), 7)
+    keys = [b"beat-%d" % number for number in range(30)]
+    made.append(Unit(), keys, keys, places=[b"rows" if number % 3 else None for number in range(30)])
+    found = {value: number for number, rows in content(made).items() for _, value in rows}
+    assert found == {key: partition(b"rows" if number % 3 else key, 7) for number, key in enumerate(keys)}
+
+
+@pytest.mark.usefixtures("loop")
 @pytest.mark.parametrize("keyed", [False, True])
 def test_a_record_too_large_is_refused_alone(keyed: bool) -> None:
     sink = Counted(max_request_size=1_000, max_batch_size=400)

@@ -39,9 +39,14 @@ def test_signals() -> None:
     value = ums.heartbeat(NAMESPACE.text, 1_000_001)
     data = JsonConverter({"schemas.enable": "false"}).encoder("t", ums.MESSAGE)(value)
     assert json.loads(data or b"") == {
-        "protocol": {"type": "data_increment_heartbeat"},
-        "schema": {"namespace": NAMESPACE.text, "fields": [{"name": "ums_ts_", "type": "datetime", "nullable": False}]},
+        "protocol": {"type": "data_increment_heartbeat", "version": "1.3", "part": None},
+        "schema": {"namespace": NAMESPACE.text, "fields": [{"name": "ums_ts_", "type": "datetime", "nullable": False}],
+                   "batchId": 0},
         "payload": [{"tuple": ["1970-01-01 00:00:01.000001"]}]}
+    assert ums.signal(ums.BATCH_TERMINATION, "n", 0, batch=7, part="1/2") == {
+        "protocol": {"type": "data_batch_termination", "version": "1.3", "part": "1/2"},
+        "schema": {"namespace": "n", "fields": [ums.SYSTEM_FIELDS[1]], "batchId": 7},
+        "payload": [{"tuple": ["1970-01-01 00:00:00.000000"]}]}
     assert ums.termination("n", 0)["protocol"]["type"] == "data_increment_termination"
     assert ums.termination("n", 0, batch=True)["protocol"]["type"] == "data_batch_termination"
 

@@ -267,6 +267,9 @@ def test_ums_as_input() -> None:
     made.apply(Input(b"", message(tuple_(4, "u", "7", "late", "true")), 2, 0))
     assert made.rows == {}
     made.apply(Input(b"", json.dumps(ums.heartbeat("mysql.db1.shop.orders.3.0.0", 0)).encode(), 3, 0))
+    made.apply(Input(b"", json.dumps(ums.termination("mysql.db1.shop.orders.3.0.0", 0, batch=True)).encode(), 3, 0))
+    with pytest.raises(Skippable, match="directive_flow_start"):
+        made.apply(Input(b"", json.dumps(ums.signal("directive_flow_start", "n", 0)).encode(), 3, 0))
     made.chained = False
     more = [ums.field("id", "long", nullable=False), ums.field("name", "string"), ums.field("note", "string")]
     made.apply(Input(b"", message(tuple_(6, "i", "8", "c", "n"), fields=more), 4, 0))

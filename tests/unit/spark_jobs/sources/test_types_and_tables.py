@@ -330,6 +330,25 @@ def _decode_ums(
     return [row for batch in decoder.decode(_batch(values)) for row in batch.to_pylist()], bad, found
 
 
+def test_ums_of_an_old_dbus_has_no_uid() -> None:
+    fields = [field for field in FIELDS if field["name"] != "ums_uid_"]
+    old = [_row(number)[:3] + _row(number)[4:] for number in (1, 2)]
+    rows, bad, _ = _decode_ums([_ums(old, fields=fields), _ums([_row(3)])])
+    assert bad == []
+    assert [row["ums_id_"] for row in rows] == [1, 2, 3]
+    assert len({row["ums_uid_"] for row in rows}) == 3
+    assert rows[1]["ums_uid_"].endswith("-0.1")
+    assert rows[2]["ums_uid_"] == "u3"
+
+
+def test_ums_messages_without_rows_are_counted_and_others_refused() -> None:
+    kinds = ["data_increment_termination", "data_batch_termination", "directive_flow_start"]
+    beats = [_ums([["2024-01-01 00:00:00.0"]], protocol=kind, fields=[FIELDS[1]]) for kind in kinds]
+    _, bad, found = _decode_ums([*beats, _ums([_row(1)], protocol="data_batch_data")])
+    assert bad == [2]
+    assert {kind: count for (kind, _), count in found.items()} == dict.fromkeys([*kinds[:2], "data_batch_data"], 1)
+
+
 def test_ums_rows_heartbeats_and_bad_messages() -> None:
     beat = _ums([["2024-01-01 00:00:00.0"]], protocol="data_increment_heartbeat", fields=[FIELDS[1]])
     rows, bad, found = _decode_ums(

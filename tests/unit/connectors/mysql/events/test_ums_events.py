@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from connectors.api import SameAs
 from connectors.formats import ums
 from connectors.mysql import events
 from connectors.mysql import type_codes as codes
+from connectors.mysql.events.ums_signals import UmsSignals
 from connectors.mysql.events.ums_values import value_text
-from connectors.mysql.model import Column, Source
+from connectors.mysql.model import Column, Shard, Source
 from connectors.mysql.types import ValueOptions, field_schema
 from tests.unit.connectors.mysql.events.making import (
     AFTER,
@@ -20,6 +22,7 @@ from tests.unit.connectors.mysql.events.making import (
     CUSTOMERS,
     EMPTIED,
     NO_KEY,
+    PARTITION,
     SOURCE,
     decoded,
     made,
@@ -56,7 +59,8 @@ def changed(builder: TableEvents, op: Any, rows: list[Row | None], source: Sourc
 def test_a_message_is_a_document_with_its_schema() -> None:
     record, = changed(made(CUSTOMERS, ums_settings()), "c", [ROW, {**ROW, "id": 2, "name": "Ü"}])
     document = json.loads(json.dumps(written(record.value_schema, record.value)["payload"]))
-    assert document["protocol"] == {"type": "data_increment_data"}
+    assert document["protocol"] == {"type": "data_increment_data", "version": "1.3", "part": None}
+    assert document["schema"]["batchId"] == 0
     assert document["schema"]["namespace"] == "mariadb.server.world.customers.3.0.0"
     assert document["schema"]["fields"] == [
         {"name": "ums_id_", "type": "long", "nullable": False}, {"name": "ums_ts_", "type": "datetime", "nullable": False},
@@ -173,6 +177,10 @@ def test_a_full_pull_gives_initial_messages() -> None:
     rows = [row for record in out for row in tuples(record)]
     assert [row[:3] for row in rows] == [["7000000064000", "2023-11-14 22:15:00.000000", "i"]] * 3
     assert len({row[3] for row in rows}) == 3
+    out.clear()
+    builder.snapshot(iter([{"a": 1, "b": "x"}]), SOURCE, "incremental", BASE, out, batch=77)
+    assert (out[0].value["protocol"]["type"], out[0].value["schema"]["batchId"]) == (ums.BATCH, 77)
+    assert out[0].key == "data_batch_data.mariadb.server.world.no_key.3.0.0"
     keyed = made(EMPTIED, ums_settings())
     out.clear()
     keyed.snapshot([{"id": 1}, {"id": 2}], SOURCE, "true", BASE, out)
@@ -201,13 +209,27 @@ def test_columns_that_are_not_logged_are_completed() -> None:
 
 def test_heartbeats_and_ends_speak_for_one_namespace() -> None:
     for masks in ({}, {"column.mask.with.1.chars": ".*email"}):
-        out: list[SourceRecord] = []
-        builder = made(CUSTOMERS, ums_settings(masks))
-        builder.heartbeat(1_700_000_100_000_001, BASE, out)
-        builder.terminate(1_700_000_100_000_001, BASE, out)
-        assert [record.value["protocol"]["type"] for record in out] == [ums.INCREMENT_HEARTBEAT, ums.INCREMENT_TERMINATION]
-        assert [tuples(record) for record in out] == [[["2023-11-14 22:15:00.000001"]]] * 2
+        signals = UmsSignals(ums_settings(masks), PARTITION, Shard())
+        time_us = 1_700_000_100_000_001
+        out = [signals.heartbeat(CUSTOMERS.name, 3, time_us, BASE), signals.ended(CUSTOMERS.name, 3, time_us, BASE),
+               signals.read(CUSTOMERS.name, 3, time_us, BASE, 0), signals.read(CUSTOMERS.name, 3, time_us, BASE, 9)]
+        assert [record.value["protocol"]["type"] for record in out] == [
+            ums.INCREMENT_HEARTBEAT, ums.INCREMENT_TERMINATION, ums.BATCH_TERMINATION, ums.BATCH_TERMINATION]
+        assert [tuples(record) for record in out] == [[["2023-11-14 22:15:00.000001"]]] * 4
         assert out[0].key == "data_increment_heartbeat.mariadb.server.world.customers.3.0.0"
+        # Each goes where the rows go that it is about.
+        row, = changed(made(CUSTOMERS, ums_settings(masks)), "c", [decoded(CUSTOMERS, ums_settings(masks), dict(ROW))])
+        assert [record.partition for record in out[:2]] == [SameAs(row.key)] * 2
+        assert [record.partition for record in out[2:]] == [
+            SameAs(f"{protocol}.mariadb.server.world.customers.3.0.0") for protocol in (ums.INITIAL, ums.BATCH)]
+        assert {record.topic for record in out} == {row.topic}
+
+
+def test_one_of_several_tasks_speaks_for_its_part() -> None:
+    record = UmsSignals(ums_settings(), PARTITION, Shard(1, 3)).heartbeat(CUSTOMERS.name, 3, 0, BASE)
+    assert record.key == "data_increment_heartbeat.mariadb.server.world.customers.3.0.0...1/3"
+    assert written(record.value_schema, record.value)["payload"]["protocol"]["part"] == "1/3"
+    assert ums.parse_key(record.key)[1].table == "customers"
 
 
 @pytest.mark.parametrize(("per", "topic"), [

@@ -69,8 +69,8 @@ def test_the_document() -> None:
     assert not bad
     data = _JSON.encoder("t", record.value_schema)(record.value)
     assert json.loads(data or b"") == {
-        "protocol": {"type": "data_increment_data"},
-        "schema": {"namespace": "scylla.my_cluster.ks.t.0.0.0", "fields": [
+        "protocol": {"type": "data_increment_data", "version": "1.3", "part": None},
+        "schema": {"namespace": "scylla.my_cluster.ks.t.0.0.0", "batchId": 0, "fields": [
             {"name": "ums_id_", "type": "long", "nullable": False}, {"name": "ums_ts_", "type": "datetime", "nullable": False},
             {"name": "ums_op_", "type": "string", "nullable": False}, {"name": "ums_uid_", "type": "string", "nullable": False},
             {"name": "pk", "type": "int", "nullable": False}, {"name": "ck", "type": "int", "nullable": True},

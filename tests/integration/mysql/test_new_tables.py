@@ -1,0 +1,165 @@
+"""Tables that a task captures later than others: which of them are read, each exactly once, on a real server."""
+from __future__ import annotations
+
+import asyncio
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pymysql
+import pytest
+
+from connectors.mysql.connector import MySqlConnector
+from connectors.testing.contexts import SavedOffsets
+from connectors.testing.driver import Run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from connectors.api import SourceRecord
+    from tests.conftest import HasMariaDb
+
+PATIENCE = 30
+Change = tuple[str, str, int]
+
+
+class Source:
+    """Two databases on the server of all tests: ``name`` is captured, ``name_x`` is not."""
+
+    def __init__(self, server: HasMariaDb, name: str) -> None:
+        self.server, self.name = server, name
+
+    def run(self, *statements: str) -> None:
+        with closing(pymysql.connect(host="127.0.0.1", port=int(self.server.port or 0), user=self.server.user,
+                                     password=self.server.password, autocommit=True)) as connection, \
+                connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement.replace("{db}", self.name))
+
+    def config(self, tables: str = ".*", **more: str) -> dict[str, str]:
+        return {"connector.class": "mysql", "topic.prefix": self.name, "database.hostname": "127.0.0.1",
+                "database.port": str(self.server.port), "database.user": self.server.user,
+                "database.password": self.server.password, "include.schema.changes": "false", "poll.interval.ms": "20",
+                "database.include.list": self.name, "table.include.list": rf"{self.name}\.({tables})",
+                "snapshot.chunk.rows": "10", **more}
+
+
+@pytest.fixture
+def source(server: HasMariaDb, unique: Callable[[str], str]) -> Iterator[Source]:
+    found = Source(server, f"late_{unique('x')[-8:]}")
+    found.run("CREATE DATABASE {db}", "CREATE DATABASE {db}_x", "CREATE TABLE {db}.a (id INT PRIMARY KEY, v INT)",
+              "INSERT INTO {db}.a VALUES (1, 1), (2, 2)")
+    yield found
+    found.run("DROP DATABASE {db}", "DROP DATABASE {db}_x")
+
+
+def rows(table: str, count: int) -> str:
+    """The statement that makes rows with the keys 1 to ``count``."""
+    return f"INSERT INTO {{db}}.{table} VALUES " + ", ".join(f"({key}, 0)" for key in range(1, count + 1))
+
+
+def changes(records: list[SourceRecord]) -> list[Change]:
+    return [(record.value["op"], record.value["source"]["table"], record.value["after"]["id"]) for record in records
+            if record.value is not None and record.value.get("after")]
+
+
+async def until(run: Run, condition: Callable[[list[Change]], object], found: list[Change] | None = None) -> list[Change]:
+    """Changes until they are what is waited for."""
+    found = [] if found is None else found
+    end = asyncio.get_running_loop().time() + PATIENCE
+    while not condition(found):
+        taken = await run.take(end - asyncio.get_running_loop().time())
+        assert taken is not None, f"{found}\n{run.log.text()}"
+        found += changes(taken[1].records)
+    return found
+
+
+def snapshots(run: Run) -> dict[str, tuple[str, str, int]]:
+    """State, origin and rows of each snapshot, as REST shows them."""
+    return {each["id"]: (each["state"], each["origin"], each["rows_done"])
+            for each in MySqlConnector.snapshots(run.context.config, [], run.offsets.items())}
+
+
+@pytest.mark.parametrize("tasks", [1, 2])
+async def test_a_longer_list_reads_the_new_tables_once_beside_the_stream(source: Source, tasks: int) -> None:
+    source.run("CREATE TABLE {db}.b (id INT PRIMARY KEY, v INT)", rows("b", 35),
+               "CREATE TABLE {db}.no_key (id INT, v INT)", "INSERT INTO {db}.no_key VALUES (1, 1), (2, 2)")
+    saved = SavedOffsets()
+    async with Run(MySqlConnector, source.config("a"), offsets=saved, max_tasks=tasks) as run:
+        assert sorted(await until(run, lambda found: len(found) == 2)) == [("r", "a", 1), ("r", "a", 2)]
+        await until(run, lambda _found: snapshots(run).get("initial", ("",))[0] == "completed")
+    # While the connector is stopped: the table without a key must not get this row twice.
+    source.run("INSERT INTO {db}.no_key VALUES (3, 3)", "INSERT INTO {db}.b VALUES (99, 9)")
+    longer = source.config("a|b|no_key")
+    names = {f"new-{source.name}.{table}" for table in ("b", "no_key")}
+
+    def read(run: Run) -> bool:
+        return all(snapshots(run).get(name, ("",))[0] == "completed" for name in names)
+
+    async with Run(MySqlConnector, longer, offsets=saved, max_tasks=tasks) as run:
+        found = await until(run, lambda _found: read(run))
+        source.run("INSERT INTO {db}.b VALUES (100, 1)", "INSERT INTO {db}.no_key VALUES (4, 4)")
+        await until(run, lambda found: {("b", 100), ("no_key", 4)} <= {each[1:] for each in found}, found)
+        assert {snapshots(run)[name][1] for name in names} == {"new"}
+        assert [each for each in found if each[1] == "a"] == []
+        # With several tasks one of them may read the last rows still; each row comes once all the same.
+        assert sorted(row for _, table, row in found if table == "no_key") == [1, 2, 3, 4]
+        assert sorted({row for op, table, row in found if (op, table) == ("r", "b")} - {100}) == [*range(1, 36), 99]
+    for number in (tasks, 3 - tasks):  # a restart, and another division into tasks
+        async with Run(MySqlConnector, longer, offsets=saved, max_tasks=number) as run:
+            source.run(f"INSERT INTO {{db}}.b VALUES ({200 + number}, 1)")
+            found = await until(run, lambda found, row=200 + number: ("c", "b", row) in found)  # type: ignore[misc]
+            assert [each for each in found if each[0] == "r"] == []
+
+
+async def test_a_created_table_is_not_read_and_a_renamed_one_is(source: Source) -> None:
+    source.run("CREATE TABLE {db}_x.hidden (id INT PRIMARY KEY, v INT)", "INSERT INTO {db}_x.hidden VALUES (1, 1), (2, 2)")
+    saved = SavedOffsets()
+    async with Run(MySqlConnector, source.config(), offsets=saved) as run:
+        await until(run, lambda _found: snapshots(run).get("initial", ("",))[0] == "completed")
+        source.run("CREATE TABLE IF NOT EXISTS {db}.made (id INT PRIMARY KEY, v INT)", "INSERT INTO {db}.made VALUES (1, 1)",
+                   "RENAME TABLE {db}_x.hidden TO {db}.shown", "INSERT INTO {db}.shown VALUES (3, 3)")
+        name = f"new-{source.name}.shown"
+        found = await until(run, lambda _found: snapshots(run).get(name, ("",))[0] == "completed")
+        await until(run, lambda found: ("c", "shown", 3) in found, found)
+        assert [each for each in found if each[1] == "made"] == [("c", "made", 1)]
+        assert sorted({row for op, table, row in found if table == "shown"}) == [1, 2, 3]
+        assert {("r", "shown", 1), ("r", "shown", 2)} <= set(found)
+        assert list(snapshots(run)) == ["initial", name]
+    # Made while the connector is stopped: its rows are in the binlog. A table of that name was gone before.
+    source.run("CREATE TABLE {db}.later (id INT PRIMARY KEY, v INT)", "INSERT INTO {db}.later VALUES (1, 1)",
+               "DROP TABLE {db}.shown", "CREATE TABLE {db}_x.hidden (id INT PRIMARY KEY, v INT)",
+               "INSERT INTO {db}_x.hidden VALUES (7, 7)", "RENAME TABLE {db}_x.hidden TO {db}.shown")
+    async with Run(MySqlConnector, source.config(), offsets=saved) as run:
+        found = await until(run, lambda _found: snapshots(run).get(f"{name}~2", ("",))[0] == "completed")
+        source.run("INSERT INTO {db}.later VALUES (2, 2)")
+        await until(run, lambda found: ("c", "later", 2) in found, found)
+        assert [each for each in found if each[1] == "later"] == [("c", "later", 1), ("c", "later", 2)]
+        assert [each for each in found if each[1] == "shown"] == [("r", "shown", 7)]
+
+
+async def test_a_snapshot_of_a_new_table_resumes_where_it_was_stopped(source: Source) -> None:
+    source.run("CREATE TABLE {db}.b (id INT PRIMARY KEY, v INT)", rows("b", 100))
+    saved = SavedOffsets()
+    async with Run(MySqlConnector, source.config("a"), offsets=saved) as run:
+        await until(run, lambda _found: snapshots(run).get("initial", ("",))[0] == "completed")
+    found: list[Change] = []
+    async with Run(MySqlConnector, source.config("a|b"), offsets=saved) as run:
+        await until(run, lambda found: len(found) >= 20, found)
+    assert len(found) < 100
+    async with Run(MySqlConnector, source.config("a|b"), offsets=saved) as run:
+        await until(run, lambda found: len(found) >= 100, found)
+    assert sorted(found) == [("r", "b", row) for row in range(1, 101)]
+
+
+@pytest.mark.parametrize("more", [{"snapshot.mode": "no_data"}, {"snapshot.new.tables": "false"}], ids=["no_data", "off"])
+async def test_no_table_is_read_where_the_options_say_so(source: Source, more: dict[str, str]) -> None:
+    source.run("CREATE TABLE {db}.b (id INT PRIMARY KEY, v INT)", "INSERT INTO {db}.b VALUES (1, 1)")
+    saved = SavedOffsets()
+    async with Run(MySqlConnector, source.config("a", **more), offsets=saved) as run:
+        assert await run.take(PATIENCE) is not None
+        source.run("INSERT INTO {db}.a VALUES (3, 3)")
+        await until(run, lambda found: ("c", "a", 3) in found)
+    async with Run(MySqlConnector, source.config("a|b", **more), offsets=saved) as run:
+        source.run("INSERT INTO {db}.b VALUES (2, 2)")
+        assert await until(run, lambda found: ("c", "b", 2) in found) == [("c", "b", 2)]
+        assert [name for name in snapshots(run) if name.startswith("new-")] == []
