@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -11,15 +12,18 @@ from connectors.errors import ConfigInvalid, Retriable
 from spark_jobs import clients
 from spark_jobs.groups import committed
 from spark_jobs.ranges import Existing, Offsets
+from worker.transforms.java_regex import compile_java
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from connectors.options import Config
 
 _log = logging.getLogger(__name__)
 #: Earliest and latest; the package's types leave it out.
 _SPEC: Final[Any] = vars(kafka_admin)["OffsetSpec"]
+#: So often partitions of topics are asked for again, seconds.
+_TOPOLOGY_S: Final = 10.0
 #: Topics or partitions that are not there.
 _ABSENT: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - their only names
                   KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
@@ -45,6 +49,8 @@ class KafkaView:
         self._timeout_s = timeout_s
         self._admin: Any = None
         self._group: Any = None
+        #: Topics, when they were asked for, and their partitions.
+        self._described: tuple[tuple[str, ...], int, list[tuple[str, int]]] | None = None
         committed = config["source.isolation.level"] == "read_committed"
         self._isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
 
@@ -94,6 +100,34 @@ class KafkaView:
         """The offset after the last record that may be read now, by partition; as ``existing`` raises."""
         return self._offsets([TopicPartition(*each) for each in where], _SPEC.latest())
 
+    def topics_read(self) -> list[str]:
+        """The topics that the job reads now; a pattern's are those that match. Raises as ``topics``."""
+        if self._config["source.topics"]:
+            return list(self._config["source.topics"])
+        pattern = compile_java(self._config["source.topics.pattern"])
+        return [name for name in self.topics() if pattern.fullmatch(name)]
+
+    def standing(self, topics: Sequence[str], known: Offsets) -> tuple[Offsets, Offsets]:
+        """Positions and ends of all partitions of topics; what does not exist is left out. Raises as ``existing``.
+
+        Args:
+            topics: names.
+            known: positions; a partition that is not among them is read from its first record.
+        """
+        parts = self._partitions(topics)
+        ends = self.ends(parts)
+        new = [TopicPartition(*each) for each in parts if each not in known]
+        return {where: offset for where, offset in known.items() if where in ends} | self._offsets(new, _SPEC.earliest()), ends
+
+    def _partitions(self, topics: Sequence[str]) -> list[tuple[str, int]]:
+        """All partitions of topics; asked again now and then, as they seldom change."""
+        now = time.monotonic()
+        if self._described is None or self._described[:2] != (tuple(topics), int(now / _TOPOLOGY_S)):
+            answers = self._results(self.admin.describe_topics(TopicCollection(list(topics)), request_timeout=self._timeout_s))
+            found = [(name, each.id) for name, topic in answers.items() for each in topic.partitions]
+            self._described = tuple(topics), int(now / _TOPOLOGY_S), found
+        return self._described[2]
+
     def _offsets(self, where: list[TopicPartition], spec: Any) -> Offsets:
         if not where:
             return {}
@@ -127,7 +161,7 @@ class KafkaView:
                                  f"job needs "
                                  "DESCRIBE and READ on its topics, READ on its group)")
         # A client whose controller died may wait for that one for ever: the next call makes another, which asks all servers.
-        self._admin = None
+        self._admin = self._described = None
         return Retriable(f"Kafka at {servers} does not answer: {cause.str()}")
 
     def commit(self, position: Mapping[tuple[str, int], int]) -> None:

@@ -20,6 +20,8 @@ _HOW: Final = "Kafka: how"
 PRODUCER: Final = "sink.kafka.producer."
 #: Configurations of topics that the sink makes.
 TOPIC_CONFIG: Final = "sink.kafka.topic.config."
+#: The most that one call to Kafka may take, seconds.
+_CALL_S: Final = 60.0
 #: Bytes in names of topics that Kafka does not take.
 _BAD: Final = re.compile(r"[^A-Za-z0-9._-]")
 _PLACEHOLDER: Final = re.compile(r"\$\{([^}]*)\}")
@@ -177,6 +179,11 @@ class Settings:
     timestamps: bool
     acks: str
     transaction_timeout_ms: int
+
+    @property
+    def timeout_s(self) -> float:
+        """How long one call to Kafka may take: a minute, and no longer than a transaction may."""
+        return min(_CALL_S, self.transaction_timeout_ms / 1000)
 
     def transactional_id(self, topic: str, partition: int) -> str:
         """Of the producer that writes what comes from a partition."""

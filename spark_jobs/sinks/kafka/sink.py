@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 _TIMEOUT_S: Final = 30.0
 #: A group without members forgets positions (a week by default): they are renewed so often.
 _RENEW_S: Final = 3600.0
-_CRASH: Final = "Python worker exited unexpectedly"
 _RESULT: Final = "topic string, partition int, written long, skipped long"
 
 
@@ -158,12 +157,6 @@ class KafkaSink(Sink):
         try:
             found = rows.mapInArrow(task, _RESULT).collect()
         except Exception as error:
-            if _CRASH in str(error):
-                raise Retriable(
-                    "Kafka sink: a Python worker of Spark died; the batch is written again. If it was killed for "
-                    "its memory, lower "
-                    "source.max.offsets.per.trigger or raise the machine's memory."
-                ) from error
             raise cause_of(error) from error
         for row in found:
             self._positions[settings.group, row["topic"], row["partition"]] = batch.ranges[row["topic"], row["partition"]][1]

@@ -22,10 +22,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from connectors.errors import Fatal, Retriable
 from spark_jobs.groups import committed
 from spark_jobs.producers import reason
+from spark_jobs.watchdog import limit
 from worker.converters.partitioner import partition as partition_of_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     import pyarrow as pa
     from confluent_kafka import KafkaException
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from spark_jobs.sinks.kafka.config import Settings
 
 _log = logging.getLogger(__name__)
-_TIMEOUT_S: Final = 60.0
+_ABORT_S: Final = 10.0
 _POLL_EVERY: Final = 1000
 _PRODUCERS_KEPT: Final = 128
 #: Called at points of a transaction; tests stop the process there.
@@ -105,17 +107,20 @@ class Resident:
             logger=_quiet(),
         )
         try:
-            producer.init_transactions(_TIMEOUT_S)
+            with limit(f"init_transactions of {transactional_id}", settings.timeout_s):
+                producer.init_transactions(settings.timeout_s)
         except KafkaException as error:
             raise failure(error, f"transactions of {transactional_id} can't be begun") from error
         owned = self._owned[_address(settings), transactional_id] = _Owned(producer)
         while len(self._owned) > _PRODUCERS_KEPT:
-            self._owned.popitem(last=False)
+            with limit("the end of the longest unused producer", settings.timeout_s):
+                self._owned.popitem(last=False)
         return owned
 
     def drop(self, settings: Settings, transactional_id: str) -> None:
-        """Give the producer up."""
-        self._owned.pop((_address(settings), transactional_id), None)
+        """Give the producer up; a writer that still has it is the last one to let it go."""
+        with limit(f"the end of the producer {transactional_id}", settings.timeout_s):
+            self._owned.pop((_address(settings), transactional_id), None)
 
     def plain(self, settings: Settings) -> Any:
         """The producer without transactions."""
@@ -139,7 +144,8 @@ class Resident:
 
     def drop_plain(self, settings: Settings) -> None:
         """Give the producer without transactions up: after some errors it would refuse every further record."""
-        self._plain.pop(_plain_key(settings), None)
+        with limit("the end of a producer", settings.timeout_s):
+            self._plain.pop(_plain_key(settings), None)
 
     def consumer(self, settings: Settings) -> Any:
         """The consumer that asks for positions; it never joins the group."""
@@ -268,12 +274,16 @@ class PartitionWriter:
             return
         try:
             if self._transactional and not self._begun:
-                self._producer.begin_transaction()
+                with self._limit("begin_transaction"):
+                    self._producer.begin_transaction()
                 self._begun = True
                 self._points("begun")
             self._produce(batch, offsets)
         except KafkaException as error:
             raise self._failed(error, f"{self._at[0]}-{self._at[1]} can't be written to {self._target}") from error
+
+    def _limit(self, what: str) -> AbstractContextManager[None]:
+        return limit(f"{what} of {self._id}", self._settings.timeout_s)
 
     def _produce(self, batch: pa.RecordBatch, offsets: Sequence[int]) -> None:
         settings, target, produce = self._settings, self._target, self._producer.produce
@@ -301,14 +311,16 @@ class PartitionWriter:
         self.written += count
 
     def _wait_for_room(self) -> None:
-        deadline = time.monotonic() + _TIMEOUT_S
+        deadline = time.monotonic() + self._settings.timeout_s
         before = len(self._producer)
         while len(self._producer) >= before:
-            self._producer.poll(0.05)
+            with self._limit("poll"):
+                self._producer.poll(0.05)
             if time.monotonic() > deadline:
                 self._give_up()
                 raise Retriable(
-                    f"Kafka sink: {self._target} takes no records; the client's queue is full for {_TIMEOUT_S:.0f} s"
+                    f"Kafka sink: {self._target} takes no records; the client's queue is full for "
+                    f"{self._settings.timeout_s:.0f} s"
                 )
 
     def _partitions(self, keys: Sequence[bytes | None], offsets: Sequence[int]) -> Sequence[int]:
@@ -339,7 +351,8 @@ class PartitionWriter:
                     raise self._failed(error, f"the transaction of {self._at[0]}-{self._at[1]} can't be committed") from error
         elif self._settings.guarantee == "at-least-once":
             try:
-                left = self._producer.flush(_TIMEOUT_S)
+                with self._limit("flush"):
+                    left = self._producer.flush(self._settings.timeout_s)
             except KafkaException as error:
                 raise self._failed(error, f"{self._at[0]}-{self._at[1]} can't be written to {self._target}") from error
             if self._failures:
@@ -348,7 +361,9 @@ class PartitionWriter:
                     f"Kafka sink: {len(self._failures)} records were not taken by {self._target}: {self._failures[0]}"
                 )
             if left:
-                raise Retriable(f"Kafka sink: {left} records were not confirmed by {self._target} within {_TIMEOUT_S:.0f} s")
+                raise Retriable(
+                    f"Kafka sink: {left} records were not confirmed by {self._target} within {self._settings.timeout_s:.0f} s"
+                )
         else:
             self._producer.poll(0)
         return Written(*self._at, self.written, self.skipped)
@@ -366,16 +381,18 @@ class PartitionWriter:
             marker_key(settings.stream, topic, partition),
         )
         position = TopicPartition(topic, partition, self._end, f"{self._owned.token} {topic_id}")
-        self._producer.send_offsets_to_transaction(
-            [position], self._resident.consumer(settings).consumer_group_metadata(), _TIMEOUT_S
-        )
+        with self._limit("send_offsets_to_transaction"):
+            group = self._resident.consumer(settings).consumer_group_metadata()
+            self._producer.send_offsets_to_transaction([position], group, settings.timeout_s)
         self._points("before-commit")
+        deadline = time.monotonic() + settings.timeout_s
         while True:
             try:
-                self._producer.commit_transaction(_TIMEOUT_S)
+                with self._limit("commit_transaction"):
+                    self._producer.commit_transaction(settings.timeout_s)
                 break
             except KafkaException as error:
-                if not error.args[0].retriable():
+                if not error.args[0].retriable() or time.monotonic() > deadline:
                     raise
         self._points("after-commit")
 
@@ -415,7 +432,10 @@ class PartitionWriter:
         from confluent_kafka import KafkaException, TopicPartition
 
         try:
-            found = committed(self._resident.consumer(self._settings), [TopicPartition(*self._at)], _TIMEOUT_S)[0]
+            with self._limit("the question for the position"):
+                found = committed(
+                    self._resident.consumer(self._settings), [TopicPartition(*self._at)], self._settings.timeout_s
+                )[0]
         except KafkaException as error:
             raise failure(
                 error, f"the position of {self._at[0]}-{self._at[1]} in group {self._settings.group} can't be read"
@@ -440,7 +460,8 @@ class PartitionWriter:
             return
         if self._begun:
             try:
-                self._producer.abort_transaction(10.0)
+                with self._limit("abort_transaction"):
+                    self._producer.abort_transaction(min(_ABORT_S, self._settings.timeout_s))
             except KafkaException:
                 _log.info("a transaction of %s could not be aborted; the next producer does it", self._id)
         self._begun = False
@@ -482,12 +503,15 @@ def read_markers(settings: Settings) -> dict[bytes, tuple[int, str]]:
     )
     found: dict[bytes, tuple[int, str]] = {}
     try:
-        partitions = consumer.list_topics(settings.markers, _TIMEOUT_S).topics[settings.markers].partitions
-        consumer.assign([TopicPartition(settings.markers, number, 0) for number in partitions])
+        with limit(f"the question for {settings.markers}", settings.timeout_s):
+            partitions = consumer.list_topics(settings.markers, settings.timeout_s).topics[settings.markers].partitions
+            consumer.assign([TopicPartition(settings.markers, number, 0) for number in partitions])
         open_ends = set(partitions)
-        deadline = time.monotonic() + _TIMEOUT_S
+        deadline = time.monotonic() + settings.timeout_s
         while open_ends:
-            for message in consumer.consume(1000, 1.0):
+            with limit(f"consume of {settings.markers}", settings.timeout_s):
+                messages = consumer.consume(1000, 1.0)
+            for message in messages:
                 trouble, key, value = message.error(), message.key(), message.value()
                 if trouble is not None:
                     if trouble.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - its only name
@@ -497,11 +521,14 @@ def read_markers(settings: Settings) -> dict[bytes, tuple[int, str]]:
                     data = json.loads(value)
                     found[key] = (int(data["offset"]), str(data["topic_id"]))
             if time.monotonic() > deadline:
-                raise Retriable(f"Kafka sink: {settings.markers} could not be read to its end within {_TIMEOUT_S:.0f} s")
+                raise Retriable(
+                    f"Kafka sink: {settings.markers} could not be read to its end within {settings.timeout_s:.0f} s"
+                )
     except KafkaException as error:
         raise failure(error, f"{settings.markers} can't be read") from error
     finally:
-        consumer.close()
+        with limit(f"the end of the consumer of {settings.markers}", settings.timeout_s):
+            consumer.close()
     return found
 
 
