@@ -112,7 +112,7 @@ def _crash(left: str) -> MillraceError:
     # Without the fault handler Spark's own advice stands there.
     said = f": {left}" if left and not left.startswith("Consider setting") else ""
     return WorkerCrashed(
-        f"a Python worker of Spark died{said or ' without saying why (killed, or out of memory?)'}. If the system's log says "
+        f"a Python worker process died{said or ' without saying why (killed, or out of memory?)'}. If the system's log says "
         "that it was killed for its memory, lower source.max.offsets.per.trigger, or give the machine more")
 
 

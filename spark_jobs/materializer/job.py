@@ -12,6 +12,7 @@ import msgspec
 
 from connectors.errors import Fatal, Retriable
 from spark_jobs import clients
+from spark_jobs.causes import cause_of
 from spark_jobs.contract import Batch, JobContext, Sink
 from spark_jobs.materializer import config as options
 from spark_jobs.materializer import topics
@@ -169,7 +170,10 @@ class MaterializerSink(Sink):
         return self._collect(buckets_frame(self.context.spark, self._options, spans))
 
     def _collect(self, frame: Any) -> list[Result]:
-        return [decode_result(row[0]) for row in frame.collect()]
+        try:
+            return [decode_result(row[0]) for row in frame.collect()]
+        except Exception as error:
+            raise cause_of(error) from error
 
     def _account(self, rows: Sequence[Result]) -> int:
         for each in rows:

@@ -50,7 +50,7 @@ def run_with_kills(spark: SparkSession, job: dict[str, str]) -> Run:
     assert going.end() == 0, going.events[-1]
     crashes = going.of("retrying")
     assert len(crashes) >= KILLS
-    assert all("a Python worker of Spark died" in each["error"] for each in crashes)
+    assert all("a Python worker process died" in each["error"] for each in crashes)
     return going
 
 

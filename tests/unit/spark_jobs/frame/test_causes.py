@@ -16,7 +16,7 @@ CRASHED = "org.apache.spark.SparkException: Python worker exited unexpectedly (c
 def test_a_crashed_worker_is_told_from_one_that_the_watchdog_ended() -> None:
     crashed = cause_of(RuntimeError(LOST.format(cause=f"{CRASHED}: ")))
     assert type(crashed) is WorkerCrashed
-    assert str(crashed).startswith("a Python worker of Spark died without saying why")
+    assert str(crashed).startswith("a Python worker process died without saying why")
     fault = cause_of(RuntimeError(LOST.format(cause=f"{CRASHED}: Fatal Python error: Segmentation fault\n\nThread 1")))
     assert type(fault) is WorkerCrashed
     assert "died: Fatal Python error: Segmentation fault" in str(fault)
