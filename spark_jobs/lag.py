@@ -162,7 +162,7 @@ class KafkaView:
                                  "DESCRIBE and READ on its topics, READ on its group)")
         # A client whose controller died may wait for that one for ever: the next call makes another, which asks all servers.
         self._admin = self._described = None
-        return Retriable(f"Kafka at {servers} does not answer: {cause.str()}")
+        return Retriable(f"Kafka at {servers} does not answer: {cause.str()}; check kafka.bootstrap.servers and the brokers")
 
     def commit(self, position: Mapping[tuple[str, int], int]) -> None:
         """Commit offsets to the job's group, so that tools show its lag; nothing reads them back.
