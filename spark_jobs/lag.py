@@ -1,7 +1,6 @@
 """The job's place in Kafka: what topics hold now, how far behind the job is, and the consumer group that shows it."""
 from __future__ import annotations
 
-import logging
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,21 +18,16 @@ if TYPE_CHECKING:
 
     from connectors.options import Config
 
-_log = logging.getLogger(__name__)
 #: Earliest and latest; the package's types leave it out.
 _SPEC: Final[Any] = vars(kafka_admin)["OffsetSpec"]
+#: librdkafka's own lines on lost connections, many a second: each error that matters is raised and told once.
+_SILENT: Final = 2
 #: So often partitions of topics are asked for again, seconds.
 _TOPOLOGY_S: Final = 10.0
 #: Topics or partitions that are not there.
 _ABSENT: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - their only names
                   KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
                   KafkaError.UNKNOWN_TOPIC_ID)
-
-
-def quiet(level: int, facility: str, text: str) -> None:
-    """What librdkafka says of connections, at a level at which a job that copes with it does not alarm anybody."""
-    del level
-    _log.debug("%s: %s", facility, text)
 
 
 class KafkaView:
@@ -58,9 +52,7 @@ class KafkaView:
     def admin(self) -> Any:
         """The admin client, made on first use."""
         if self._admin is None:
-            logger = logging.getLogger("spark_jobs.kafka_client")
-            logger.setLevel(logging.ERROR)
-            self._admin = kafka_admin.AdminClient(clients.confluent(self._config), logger=logger)
+            self._admin = kafka_admin.AdminClient({**clients.confluent(self._config), "log_level": _SILENT})
         return self._admin
 
     def topics(self) -> list[str]:
@@ -172,9 +164,8 @@ class KafkaView:
             ConfigInvalid: the job may not commit to the group.
         """
         if self._group is None:
-            logger = logging.getLogger("spark_jobs.kafka_client")
-            self._group = Consumer(clients.confluent(self._config, group_id=self._config["kafka.group.id"],
-                                                     enable_auto_commit=False), logger=logger)
+            self._group = Consumer({**clients.confluent(self._config, group_id=self._config["kafka.group.id"],
+                                                        enable_auto_commit=False), "log_level": _SILENT})
         try:
             answers = self._group.commit(offsets=[TopicPartition(topic, partition, offset)
                                                   for (topic, partition), offset in position.items()], asynchronous=False)
@@ -186,8 +177,8 @@ class KafkaView:
 
     def committed(self, where: Iterable[tuple[str, int]]) -> Offsets:
         """What the group has, for ``status``."""
-        consumer = Consumer(clients.confluent(self._config, group_id=self._config["kafka.group.id"], enable_auto_commit=False),
-                            logger=logging.getLogger("spark_jobs.kafka_client"))
+        consumer = Consumer({**clients.confluent(self._config, group_id=self._config["kafka.group.id"],
+                                                 enable_auto_commit=False), "log_level": _SILENT})
         try:
             found = committed(consumer, [TopicPartition(*each) for each in where], self._timeout_s)
         except KafkaException as error:

@@ -56,6 +56,8 @@ class Changelog:
             "auto.offset.reset": "error", "enable.partition.eof": True, "queued.max.messages.kbytes": STEP_BYTES >> 10,
             # The end is known from ListOffsets; nobody waits for more.
             "fetch.wait.max.ms": 10, "allow.auto.create.topics": False,
+            # No lines on lost connections, many a second: each error that matters is raised.
+            "log_level": 2,
         })
 
     def close(self) -> None:
