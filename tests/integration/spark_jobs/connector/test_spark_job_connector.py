@@ -184,9 +184,9 @@ def test_the_life_of_a_job(bench: Bench) -> None:
     assert bench.task()["state"] == "RUNNING"
     assert "the job retries since 20" in trace
     assert "the folder is away" in trace
-    shown = bench.progress()
-    assert (shown["phase"], shown["error"]) == ("retrying", "the folder is away")
-    assert shown["retrying_since"]
+    progress = bench.progress()
+    assert (progress["phase"], progress["error"]) == ("retrying", "the folder is away")
+    assert progress["retrying_since"]
     (bench.folder / "away").unlink()
     bench.wait_for_lines()
     wait_for(lambda: "trace" not in bench.task(), "the trouble is over", detail=bench.about)

@@ -72,7 +72,8 @@ def job_config(bootstrap: str, folder: Path, **options: str) -> Config:
 
 def test_the_lag_of_what_is_not_read_yet_and_of_a_kafka_that_is_away(own_kafka: KafkaCluster, tmp_path: Path) -> None:
     topic = f"lag-{secrets.token_hex(4)}"
-    admin, producer = (kind({"bootstrap.servers": own_kafka.bootstrap}) for kind in (AdminClient, Producer))
+    admin, producer = AdminClient({"bootstrap.servers": own_kafka.bootstrap}), Producer(
+        {"bootstrap.servers": own_kafka.bootstrap})
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
     for number in range(5):
         producer.produce(topic, str(number), partition=0)

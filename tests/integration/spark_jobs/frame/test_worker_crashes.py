@@ -45,8 +45,10 @@ def run_with_kills(spark: SparkSession, job: dict[str, str]) -> Run:
             return len(going.of("retrying")) >= wanted or bool(going.code)
 
         wait(crashed, f"{number} crashes were not seen", 120)
-        batches = len(going.of("progress"))
-        wait(lambda before=batches: len(going.of("progress")) > before or bool(going.code), "no batch after a crash", 120)
+        def progressed(before: int = len(going.of("progress"))) -> bool:
+            return len(going.of("progress")) > before or bool(going.code)
+
+        wait(progressed, "no batch after a crash", 120)
     assert going.end() == 0, going.events[-1]
     crashes = going.of("retrying")
     assert len(crashes) >= KILLS

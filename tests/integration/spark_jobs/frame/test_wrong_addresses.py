@@ -28,8 +28,8 @@ def reported(spark: SparkSession, job: dict[str, str]) -> dict[str, Any]:
 def database_job(bench: Bench, postgres: Postgres, url: str, **options: str) -> dict[str, str]:
     topic = bench.topic(partitions=1)
     bench.send(topic, [json.dumps({"id": 1})])
-    job = bench.job(topic, **{"source.format": "plain", "source.key.encoding": "bytes", "sink.type": "jdbc", "sink.jdbc.url": url,
-                              "sink.jdbc.user": postgres.user, "sink.jdbc.password": postgres.password,
+    job = bench.job(topic, **{"source.format": "plain", "source.key.encoding": "bytes", "sink.type": "jdbc",
+                              "sink.jdbc.url": url, "sink.jdbc.user": postgres.user, "sink.jdbc.password": postgres.password,
                               "sink.jdbc.mode": "insert", "sink.jdbc.table": "t", **options})
     del job["sink.rows.path"]
     return job
