@@ -46,9 +46,12 @@ class LagWatch:
         config: the job's.
         troubles: told when Kafka does not answer, and when it does again.
         last_batch: the number of the last batch, for events.
+        timeout_s: how long Kafka may take to answer one question.
     """
 
-    def __init__(self, config: Config, troubles: Troubles, last_batch: Callable[[], int | None]) -> None:
+    def __init__(self, config: Config, troubles: Troubles, last_batch: Callable[[], int | None], *,
+                 timeout_s: float = 15.0) -> None:
+        self._timeout_s = timeout_s
         self._config = config
         self._troubles = troubles
         self._last_batch = last_batch
@@ -94,7 +97,7 @@ class LagWatch:
         self._thread.join(_END_S)
 
     def _run(self) -> None:
-        view = KafkaView(self._config)
+        view = KafkaView(self._config, self._timeout_s)
         failed = False
         while True:
             with self._changed:

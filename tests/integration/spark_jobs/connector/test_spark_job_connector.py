@@ -184,13 +184,13 @@ def test_the_life_of_a_job(bench: Bench) -> None:
     assert bench.task()["state"] == "RUNNING"
     assert "the job retries since 20" in trace
     assert "the folder is away" in trace
-    progress = bench.progress()
-    assert (progress["phase"], progress["error"]) == ("retrying", "the folder is away")
+    progress = wait_for(lambda: (now := bench.progress())["phase"] == "retrying" and now, "the trouble is in the progress")
+    assert progress["error"] == "the folder is away"
     assert progress["retrying_since"]
     (bench.folder / "away").unlink()
     bench.wait_for_lines()
     wait_for(lambda: "trace" not in bench.task(), "the trouble is over", detail=bench.about)
-    assert bench.progress()["phase"] == "running"
+    wait_for(lambda: bench.progress()["phase"] == "running", "the progress is that of a job that works")
 
     # Pause ends the process; resume goes on from the checkpoint.
     bench.put("/pause", 202)

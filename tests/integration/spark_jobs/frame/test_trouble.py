@@ -83,7 +83,7 @@ def test_the_lag_of_what_is_not_read_yet_and_of_a_kafka_that_is_away(own_kafka: 
     late = LagWatch(job_config(own_kafka.bootstrap, tmp_path, **{"source.topics": topic, "source.starting.offsets": "latest"}),
                     troubles, lambda: None)
     watch = LagWatch(job_config(own_kafka.bootstrap, tmp_path, **{"source.topics.pattern": f"{topic}.*"}), troubles,
-                     lambda: None)
+                     lambda: None, timeout_s=4)
     try:
         standing = watch.refresh({}, 30)
         assert standing is not None
