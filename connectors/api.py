@@ -359,7 +359,7 @@ class JobPartition(msgspec.Struct, gc=False):
         topic: the topic.
         partition: its partition.
         offset: the next one to be read.
-        lag: records behind the partition's end.
+        lag: records behind the partition's end; -1 where that is not known.
     """
 
     topic: str
@@ -394,6 +394,7 @@ class JobProgress(msgspec.Struct):
         partitions: position and lag of each partition.
         metrics: further gauges of the job's parts; shown as ``millrace_job_<name>``.
         error: why it is not running, in one line; empty if it is.
+        retrying_since: since when it is ``retrying``; 0 if it isn't.
     """
 
     phase: str = "starting"
@@ -415,6 +416,7 @@ class JobProgress(msgspec.Struct):
     partitions: list[JobPartition] = msgspec.field(default_factory=list)
     metrics: dict[str, float] = msgspec.field(default_factory=dict)
     error: str = ""
+    retrying_since: float = 0.0
 
 
 class JobTaskContext(Protocol):
@@ -428,8 +430,12 @@ class JobTaskContext(Protocol):
     progress: JobProgress
     log: logging.LoggerAdapter[logging.Logger]
 
-    def running(self) -> None:
-        """The job does its work now: the task's state becomes RUNNING. Does not block."""
+    def running(self, trouble: Exception | None = None) -> None:
+        """The job does its work now: the task's state becomes RUNNING. Does not block.
+
+        Args:
+            trouble: why it makes no progress at present, while it tries again by itself: the status shows it as the trace.
+        """
 
     def topic_used(self, topic: str) -> None:
         """The job reads from this topic (``GET /connectors/NAME/topics``). Cheap to repeat; does not block."""

@@ -1,26 +1,91 @@
-"""Finds Millrace's own errors in what Spark makes of them: those raised in Python tasks arrive as the text of a trace."""
+"""Finds the cause of a failure in what Spark makes of it: our own errors from Python tasks, crashed workers, Java's errors."""
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from connectors import errors
 from connectors.errors import Fatal, MillraceError, Retriable
+from spark_jobs import watchdog
+from spark_jobs.filesystems import hadoop_version
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 _OWN: Final = {name: kind for name in ("Fatal", "Retriable", "Skippable", "ConfigInvalid", "Fenced")
                if isinstance(kind := getattr(errors, name), type)}
 #: ``connectors.errors.Fatal: text`` at the beginning of a line; the text goes on until a blank line or the JVM's own trace.
 _RAISED: Final = re.compile(r"^(?:[\w.]*: )*connectors\.errors\.(Fatal|Retriable|Skippable|ConfigInvalid|Fenced): "
                             r"(.*?)(?=\n\s*\n|\n\tat |\n\s*JVM stacktrace|\Z)", re.MULTILINE | re.DOTALL)
+#: What Spark says of a Python worker that is gone, and the first line of what the worker left behind.
+_CRASHED: Final = re.compile(r"Python worker (?:exited unexpectedly \(crashed\)|failed to connect back)[.:]?[ -]*([^\n]*)")
+#: A connection to a Python worker that broke, at its start for instance: an I/O error whose own stack is Spark's side of it.
+_CUT_OFF: Final = re.compile(r"java\.(?:io\.EOFException|io\.IOException|net\.SocketException)[^\n]*\n(?:\tat [^\n]*\n)*?"
+                             r"\tat org\.apache\.spark\.(?:api\.python\.(?:PythonWorkerFactory|BasePythonRunner)|"
+                             r"sql\.execution\.python\.Python\w+(?:In|Out)put)")
 #: Errors of Spark that say the same the next time.
 _LASTING: Final = ("PythonException", "AnalysisException", "ParseException", "IllegalArgumentException")
-_MEMORY: Final = ("java.lang.OutOfMemoryError", "Python worker exited unexpectedly (crashed)")
+_MOST_CAUSES: Final = 20
+#: The first line of a ``Py4JJavaError`` names an object of this process and nothing else.
+_CALL: Final = re.compile(r"^An error occurred while calling \S+?\.?(\w+)\.?\s*$")
+
+
+class WorkerCrashed(Retriable):
+    """A Python worker of Spark died in the middle of a batch: the frame does the batch again, a limited number of times."""
+
+
+class JavaCause(NamedTuple):
+    """One error of Java's chain: the name of its class and its message."""
+
+    kind: str
+    text: str
+
+
+class _Advice(NamedTuple):
+    kind: re.Pattern[str]
+    text: re.Pattern[str]
+    error: type[MillraceError]
+    advice: str
+
+
+def _advice(kind: str, text: str, error: type[MillraceError], advice: str) -> _Advice:
+    return _Advice(re.compile(kind), re.compile(text), error, advice)
+
+
+#: Errors of Java that people meet, the first that matches counts: kind and text of any error in the chain, what to do about it.
+_KNOWN: Final = (
+    _advice(r"OutOfMemoryError$", "", Fatal,
+            "a task or the driver ran out of memory: raise spark.driver.memory (local master) or spark.executor.memory, or "
+            "lower source.max.offsets.per.trigger"),
+    _advice(r"", r"System memory \d+ must be at least", Fatal,
+            "raise spark.driver.memory: Spark itself needs about 450 MB, a job 1g and more"),
+    _advice(r"", r"No space left on device|Disk quota exceeded|File too large", Retriable,
+            "the disk is full, or a limit of file sizes is reached: make room on the file system of checkpoint.location, "
+            "state.dir, spark.local.dir and the sink"),
+    _advice(r"ClassNotFoundException$", r"\.(?:fs|gs|azurebfs)\.", Fatal,
+            "Spark comes without the client of this file system: add its jars, for s3a spark.jars.packages: "
+            "org.apache.hadoop:hadoop-aws:{hadoop} (see docs/jobs/running.md)"),
+    _advice(r"UnsupportedFileSystemException$", "", Fatal,
+            "correct the address (checkpoint.location, sink.files.path), or add the jars of its file system by "
+            "spark.jars.packages and name its class in spark.hadoop.fs.<scheme>.impl"),
+    _advice(r"AccessControlException$|AccessDeniedException$", "", Fatal, "give the job's user the right to write there"),
+    _advice(r"\.kafka\.common\.errors\.(?:\w*Authorization\w*|SaslAuthentication\w*|SslAuthentication\w*)$", "", Fatal,
+            "correct kafka.sasl.*, kafka.ssl.* and the ACLs"),
+    _advice(r"\.kafka\.common\.errors\.(?:Timeout|Disconnect|Network|LeaderNotAvailable|NotLeaderOrFollower|"
+            r"CoordinatorNotAvailable|BrokerNotAvailable)\w*$", "", Retriable,
+            "Kafka does not answer: check kafka.bootstrap.servers and the brokers"),
+    _advice(r"TimeoutException$", r"Cannot fetch record", Retriable,
+            "Kafka does not answer: check kafka.bootstrap.servers and the brokers"),
+    _advice(r"^java\.net\.(?:ConnectException|UnknownHostException|NoRouteToHostException|SocketTimeoutException|SocketException)$",
+            "", Retriable, "check the address and that the server runs"),
+)
 
 
 def cause_of(error: BaseException) -> BaseException:
     """The error to act on: ``error`` itself if it is one of ours, else one of ours found in its causes or its text.
 
-    Others come back as they are.
+    A crashed Python worker becomes ``WorkerCrashed``, or ``Retriable`` if our watchdog ended it; an error of Java becomes one
+    of ours that names the cause and the fix, where the fix is known. Others come back as they are.
     """
     seen: set[int] = set()
     found: BaseException | None = error
@@ -33,15 +98,81 @@ def cause_of(error: BaseException) -> BaseException:
     matches = _RAISED.findall(text)
     if matches:
         kind, message = matches[-1]
-        made: MillraceError = _OWN[kind](message.strip())
-        made.trace = text
-        return made
-    for sign in _MEMORY:
-        if sign in text:
-            return _with_trace(Fatal(f"{sign}: a task or the driver ran out of memory; raise spark.driver.memory (local "
-                                     f"master) or "
-                                     "spark.executor.memory, or lower source.max.offsets.per.trigger"), text)
-    return error
+        return _with_trace(_OWN[kind](message.strip()), text)
+    crashed = _CRASHED.search(text)
+    if crashed or _CUT_OFF.search(text):
+        return _with_trace(_crash(crashed.group(1).strip() if crashed else ""), text)
+    return known_cause(java_causes(error), text) or error
+
+
+def _crash(left: str) -> MillraceError:
+    """The error for a crashed worker that left this line behind."""
+    if left.startswith(watchdog.SIGN):
+        return Retriable(f"a call into Kafka's client hung: {left.removeprefix(watchdog.SIGN).strip()}")
+    # Without the fault handler Spark's own advice stands there.
+    said = f": {left}" if left and not left.startswith("Consider setting") else ""
+    return WorkerCrashed(
+        f"a Python worker process died{said or ' without saying why (killed, or out of memory?)'}. If the system's log says "
+        "that it was killed for its memory, lower source.max.offsets.per.trigger, or give the machine more")
+
+
+def java_causes(error: BaseException) -> list[JavaCause]:
+    """Java's chain of causes, the outermost first; empty if ``error`` is none of Java's. Asks the JVM, which may be gone."""
+    java: Any = getattr(error, "java_exception", None)
+    captured: Any = error
+    while java is None and captured is not None:  # pyspark's own errors
+        java, captured = getattr(captured, "_origin", None), getattr(captured, "_cause", None)
+    found: list[JavaCause] = []
+    try:
+        while java is not None and len(found) < _MOST_CAUSES:
+            found.append(JavaCause(str(java.getClass().getName()), str(java.getMessage() or "")))
+            java = java.getCause()
+    except Exception:  # noqa: BLE001 - the JVM is gone: its text is all that there is
+        return found or list(_causes_in(str(error)))
+    return found or list(_causes_in(str(error)))
+
+
+#: ``java.io.IOException: text`` as Java prints errors: at the beginning of a line, behind ``Caused by:``, Py4J's colon, or the
+#: name of the executor that lost a task.
+_PRINTED: Final = re.compile(r"(?:^(?:: |Caused by: )?|\): )((?:[a-z]\w*\.)+[A-Z][\w$]*(?:Exception|Error))(?:: ([^\n]*))?$",
+                             re.MULTILINE)
+
+
+def _causes_in(text: str) -> Iterator[JavaCause]:
+    """Errors of Java in a printed trace."""
+    for kind, message in _PRINTED.findall(text)[:_MOST_CAUSES]:
+        yield JavaCause(kind, message)
+
+
+def known_cause(chain: Sequence[JavaCause], trace: str) -> MillraceError | None:
+    """The error for a chain of Java's causes, by the first rule that knows one of them; None if none does."""
+    # What tasks met is text within the outer errors.
+    everything = [*reversed(chain), *_causes_in("\n".join(each.text for each in chain))]
+    for rule in _KNOWN:
+        for each in everything:
+            if rule.kind.search(each.kind) and rule.text.search(each.text):
+                return _with_trace(rule.error(f"{_worded(each)}: {rule.advice.format(hadoop=hadoop_version())}"), trace)
+    return None
+
+
+def described(error: BaseException) -> str:
+    """The text of an error for people: of Java's, the innermost cause and where it came up, instead of Py4J's object names."""
+    chain = java_causes(error)
+    text = str(error) or type(error).__name__
+    if isinstance(error, MillraceError) or not chain:
+        return text
+    call = _CALL.match(text.partition("\n")[0])
+    inner = chain[-1]
+    outer = chain[0] if len(chain) > 1 and chain[0].kind != inner.kind else None
+    where = f" (Spark was in {call.group(1)}" + (f"; {_worded(outer, 300)}" if outer else "") + ")" if call else ""
+    return _worded(inner) + where
+
+
+def _worded(cause: JavaCause, most: int = 2000) -> str:
+    first = cause.text.strip().partition("\n\tat ")[0].strip()
+    if first.startswith("Traceback"):  # of a Python task: its last line says what it is
+        first = first.splitlines()[-1]
+    return f"{cause.kind}: {first[:most]}" if first else cause.kind
 
 
 def may_pass(error: BaseException) -> bool:

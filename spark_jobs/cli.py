@@ -21,6 +21,8 @@ OK: Final = 0
 FAILED: Final = 1
 INVALID: Final = 2
 NOT_RUNNING: Final = 3
+#: The longest line of an error in the table of jobs, characters.
+_LONGEST_LINE: Final = 300
 
 #: Commands of other parts: name -> (module:function, one line of help). The function takes the list of arguments behind the
 #: command's name and returns an exit code.
@@ -57,7 +59,8 @@ def parser() -> argparse.ArgumentParser:
     plan.set_defaults(run=_plan)
 
     status = commands.add_parser("status", help="what jobs on this machine are doing")
-    status.add_argument("jobs", nargs="*", metavar="JOB", help="name or file (default: all)")
+    status.add_argument("jobs", nargs="*", metavar="JOB", help="name or file: shows the whole error of a failed job "
+                                                               "(default: all, one line of each error)")
     status.add_argument("--json", action="store_true", help="as one JSON object")
     status.set_defaults(run=_status)
 
@@ -207,23 +210,28 @@ def _status(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps({each["job"]: each for each in found}, indent=2))
     else:
-        print("\n".join(status_table(found)) if found else "no job has run on this machine")
+        print("\n".join(status_table(found, full=bool(options.jobs))) if found else "no job has run on this machine")
     return OK if all(each["running"] for each in found) or not options.jobs else NOT_RUNNING
 
 
-def status_table(found: Sequence[dict[str, Any]]) -> list[str]:
-    """One line for each job, and one more where something is wrong."""
+def status_table(found: Sequence[dict[str, Any]], *, full: bool = False) -> list[str]:
+    """One line for each job, and one more where something is wrong.
+
+    Args:
+        found: from ``describe``.
+        full: the whole error of a job instead of its first line, with the trace.
+    """
     rows = [("JOB", "STATE", "PID", "BATCH", "LAG", "LAST PROGRESS", "CHECKPOINT")]
     notes: dict[int, str] = {}
     for each in found:
         progress = each.get("progress") or {}
         rows.append((each["job"], each["state"], str(each["pid"]) if each["running"] and "pid" in each else "-",
-                     str(progress.get("batch", "-")), str(progress.get("lag_total", "-")), progress.get("time", "-"),
+                     str(progress.get("batch", "-")), _lag_text(progress), progress.get("time", "-"),
                      each.get("checkpoint", "-")))
         if each["state"] == "failed":
-            notes[len(rows)] = each["failed"]["error"]
+            notes[len(rows)] = _failure_text(each["job"], each["failed"], full=full)
         elif each["state"] == "retrying":
-            notes[len(rows)] = each["retrying"]["error"]
+            notes[len(rows)] = _trouble_text(each, full=full)
         elif each["state"] == "died":
             notes[len(rows)] = ("its process ended without a word (killed, or the machine went down); the next run goes on "
                                 "from "
@@ -235,6 +243,36 @@ def status_table(found: Sequence[dict[str, Any]]) -> list[str]:
         if number in notes:
             lines += [f"    {line}" for line in notes[number].splitlines()]
     return lines
+
+
+def _lag_text(progress: dict[str, Any]) -> str:
+    if not progress:
+        return "-"
+    return "unknown" if progress.get("lag_total") is None else str(progress["lag_total"])
+
+
+def _first_line(text: str) -> str:
+    line = text.strip().partition("\n")[0]
+    return line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]} ..."
+
+
+def _failure_text(job: str, failed: dict[str, Any], *, full: bool) -> str:
+    if full:
+        return "\n".join(text.strip() for text in (failed["error"], failed.get("trace") or "") if text)
+    more = failed["error"].strip() != _first_line(failed["error"]) or failed.get("trace")
+    return _first_line(failed["error"]) + (f" (all of it: millrace job status {job})" if more else "")
+
+
+def _trouble_text(status: dict[str, Any], *, full: bool) -> str:
+    """Why a job retries: from its last sign of life, or from its last failure where that is newer."""
+    progress, event = status.get("progress") or {}, status.get("retrying") or {}
+    trouble = progress.get("retrying") or {}
+    if not trouble or event.get("time", "") > progress.get("time", ""):
+        trouble = {"attempts": event.get("attempt"), **event}
+    error = str(trouble.get("error", ""))
+    part = f" {trouble['part']}" if trouble.get("part") else ""
+    return f"retries{part} since {trouble.get('since', 'unknown')}, {trouble.get('attempts')} failed attempts: " + (
+        error if full else _first_line(error))
 
 
 def _stop(options: argparse.Namespace) -> int:

@@ -180,6 +180,10 @@ FRAME: Final = ConfigDef([
               validator=at_least(1), doc="Pause before the first further try; it doubles with each."),
     ConfigKey(name="errors.retry.delay.max.ms", type=_L, default=60_000, unit="ms", importance=_LOW, group=_ERRORS,
               validator=at_least(1), doc="The longest pause between tries."),
+    ConfigKey(name="errors.worker.crashes.max", type=_I, default=5, importance=_LOW, group=_ERRORS, validator=at_least(1),
+              doc="How often in a row a batch may crash Python workers of Spark (killed, out of memory, a fault in C code) "
+                  "before the job fails. Until then the batch is done again. Workers that end because Kafka's client hung "
+                  "don't count."),
 
     ConfigKey(name="spark.master", type=_S, default="local[*]", importance=_HIGH, group=_SPARK,
               validator=non_empty, example="spark://master:7077",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -47,6 +48,8 @@ class SparkJobTask(JobTask):
         self._crashes: list[float] = []
         self._failure: dict[str, Any] | None = None
         self._reason = ""
+        #: The trouble that the task's status shows.
+        self._shown = ""
 
     async def run(self) -> None:
         """Run the job; see the contract.
@@ -60,7 +63,7 @@ class SparkJobTask(JobTask):
             raise Fatal(install_text(missing))
         progress, log, config = self.context.progress, self.context.log, self.context.config
         progress.phase, progress.error = "starting", ""
-        self._failure, self._reason = None, ""
+        self._failure, self._reason, self._shown = None, "", ""
         limit_s = config["stop.timeout.ms"] / 1000 + _GRACE_S
         name: str = config["name"]
         control = Control(control_folder(name))
@@ -101,19 +104,34 @@ class SparkJobTask(JobTask):
         progress = self.context.progress
         if kind == "started":
             progress.phase, progress.started_at, progress.error = "running", time.time(), ""
+            progress.retrying_since = 0.0
             progress.batch = -1 if event.get("batch") is None else int(event["batch"])
+            self._shown = ""
             self.context.running()
         elif kind == "progress":
             take_progress(progress, event)
+            self._show_trouble()
             for topic in {each.topic for each in progress.partitions}:
                 self.context.topic_used(topic)
         elif kind == "retrying":
-            progress.phase, progress.error = "retrying", str(event.get("error", ""))
+            progress.phase, progress.error = "retrying", _one_line(event.get("error"))
+            progress.retrying_since = _seconds(event.get("since")) or progress.retrying_since or time.time()
             progress.retries += 1
+            self._show_trouble()
         elif kind == "failed":
             self._failure = event
         elif kind == "stopped":
             self._reason = str(event.get("reason", ""))
+
+    def _show_trouble(self) -> None:
+        """Put a trouble into the task's status when it begins, and take it out when it ends; not each attempt."""
+        progress = self.context.progress
+        trouble = progress.phase == "retrying"
+        if trouble == bool(self._shown):
+            return
+        self._shown = progress.error if trouble else ""
+        since = datetime.fromtimestamp(progress.retrying_since, UTC).isoformat(timespec="seconds")
+        self.context.running(Retriable(f"the job retries since {since}: {progress.error}") if trouble else None)
 
     def _judge(self, code: int, tail: list[str]) -> None:
         """What becomes of a process that ended without being asked to."""
@@ -245,10 +263,21 @@ def _check(properties: Mapping[str, str]) -> list[ConfigProblem]:
         return [ConfigProblem("connector.class", str(error))]
 
 
+def _one_line(text: Any) -> str:
+    return (str(text or "").splitlines() or [""])[0]
+
+
+def _seconds(text: Any) -> float:
+    """Seconds since the epoch of an event's time; 0 for none."""
+    return datetime.fromisoformat(text).timestamp() if text else 0.0
+
+
 def take_progress(progress: JobProgress, event: Mapping[str, Any]) -> None:
     """Fold one progress event into the numbers. Pure but for ``progress``."""
     rows, batch = int(event.get("rows") or 0), event.get("batch")
-    progress.phase, progress.error = "running", ""
+    trouble = event.get("retrying") or {}
+    progress.phase, progress.error = ("retrying" if trouble else "running"), _one_line(trouble.get("error"))
+    progress.retrying_since = _seconds(trouble.get("since"))
     progress.progress_at = time.time()
     if isinstance(batch, int) and batch != progress.batch and event.get("duration_ms"):
         seconds = float(event.get("duration_ms") or 0) / 1000
@@ -261,8 +290,11 @@ def take_progress(progress: JobProgress, event: Mapping[str, Any]) -> None:
         progress.written += int(event.get("written") or 0)
     progress.rows_per_s = float(event.get("rows_per_s") or 0)
     lags, positions = event.get("lag") or {}, event.get("position") or {}
+    # A partition whose end is not known has a position and no lag.
+    where = dict.fromkeys((topic, partition) for source in (lags, positions) for topic, each in source.items()
+                          for partition in each)
     progress.partitions = [
-        JobPartition(topic, int(partition), int(positions.get(topic, {}).get(partition, -1)), int(lag))
-        for topic, each in lags.items() for partition, lag in each.items()][:_MOST_PARTITIONS]
+        JobPartition(topic, int(partition), int(positions.get(topic, {}).get(partition, -1)),
+                     int(lags.get(topic, {}).get(partition, -1))) for topic, partition in where][:_MOST_PARTITIONS]
     progress.metrics = {name: float(value) for name, value in (event.get("metrics") or {}).items()
                         if isinstance(value, int | float)}

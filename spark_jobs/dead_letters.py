@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from connectors.errors import Fatal, Retriable
 from spark_jobs.topics import create_topic
+from spark_jobs.watchdog import limit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -143,7 +144,8 @@ class DeadLetters:
         from confluent_kafka import KafkaException
 
         try:
-            left = _RESIDENT.producer(self._client).flush(_FLUSH_S)
+            with limit(f"flush of the dead letter topic {self.topic}", _FLUSH_S):
+                left = _RESIDENT.producer(self._client).flush(_FLUSH_S)
         except KafkaException as error:
             raise self._broken(error) from error
         self._pending = 0

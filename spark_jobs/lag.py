@@ -1,7 +1,7 @@
 """The job's place in Kafka: what topics hold now, how far behind the job is, and the consumer group that shows it."""
 from __future__ import annotations
 
-import logging
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -11,25 +11,23 @@ from connectors.errors import ConfigInvalid, Retriable
 from spark_jobs import clients
 from spark_jobs.groups import committed
 from spark_jobs.ranges import Existing, Offsets
+from worker.transforms.java_regex import compile_java
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from connectors.options import Config
 
-_log = logging.getLogger(__name__)
 #: Earliest and latest; the package's types leave it out.
 _SPEC: Final[Any] = vars(kafka_admin)["OffsetSpec"]
+#: librdkafka's own lines on lost connections, many a second: each error that matters is raised and told once.
+_SILENT: Final = 2
+#: So often partitions of topics are asked for again, seconds.
+_TOPOLOGY_S: Final = 10.0
 #: Topics or partitions that are not there.
 _ABSENT: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - their only names
                   KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
                   KafkaError.UNKNOWN_TOPIC_ID)
-
-
-def quiet(level: int, facility: str, text: str) -> None:
-    """What librdkafka says of connections, at a level at which a job that copes with it does not alarm anybody."""
-    del level
-    _log.debug("%s: %s", facility, text)
 
 
 class KafkaView:
@@ -45,6 +43,8 @@ class KafkaView:
         self._timeout_s = timeout_s
         self._admin: Any = None
         self._group: Any = None
+        #: Topics, when they were asked for, and their partitions.
+        self._described: tuple[tuple[str, ...], int, list[tuple[str, int]]] | None = None
         committed = config["source.isolation.level"] == "read_committed"
         self._isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
 
@@ -52,9 +52,7 @@ class KafkaView:
     def admin(self) -> Any:
         """The admin client, made on first use."""
         if self._admin is None:
-            logger = logging.getLogger("spark_jobs.kafka_client")
-            logger.setLevel(logging.ERROR)
-            self._admin = kafka_admin.AdminClient(clients.confluent(self._config), logger=logger)
+            self._admin = kafka_admin.AdminClient({**clients.confluent(self._config), "log_level": _SILENT})
         return self._admin
 
     def topics(self) -> list[str]:
@@ -94,6 +92,34 @@ class KafkaView:
         """The offset after the last record that may be read now, by partition; as ``existing`` raises."""
         return self._offsets([TopicPartition(*each) for each in where], _SPEC.latest())
 
+    def topics_read(self) -> list[str]:
+        """The topics that the job reads now; a pattern's are those that match. Raises as ``topics``."""
+        if self._config["source.topics"]:
+            return list(self._config["source.topics"])
+        pattern = compile_java(self._config["source.topics.pattern"])
+        return [name for name in self.topics() if pattern.fullmatch(name)]
+
+    def standing(self, topics: Sequence[str], known: Offsets) -> tuple[Offsets, Offsets]:
+        """Positions and ends of all partitions of topics; what does not exist is left out. Raises as ``existing``.
+
+        Args:
+            topics: names.
+            known: positions; a partition that is not among them is read from its first record.
+        """
+        parts = self._partitions(topics)
+        ends = self.ends(parts)
+        new = [TopicPartition(*each) for each in parts if each not in known]
+        return {where: offset for where, offset in known.items() if where in ends} | self._offsets(new, _SPEC.earliest()), ends
+
+    def _partitions(self, topics: Sequence[str]) -> list[tuple[str, int]]:
+        """All partitions of topics; asked again now and then, as they seldom change."""
+        now = time.monotonic()
+        if self._described is None or self._described[:2] != (tuple(topics), int(now / _TOPOLOGY_S)):
+            answers = self._results(self.admin.describe_topics(TopicCollection(list(topics)), request_timeout=self._timeout_s))
+            found = [(name, each.id) for name, topic in answers.items() for each in topic.partitions]
+            self._described = tuple(topics), int(now / _TOPOLOGY_S), found
+        return self._described[2]
+
     def _offsets(self, where: list[TopicPartition], spec: Any) -> Offsets:
         if not where:
             return {}
@@ -127,8 +153,8 @@ class KafkaView:
                                  f"job needs "
                                  "DESCRIBE and READ on its topics, READ on its group)")
         # A client whose controller died may wait for that one for ever: the next call makes another, which asks all servers.
-        self._admin = None
-        return Retriable(f"Kafka at {servers} does not answer: {cause.str()}")
+        self._admin = self._described = None
+        return Retriable(f"Kafka at {servers} does not answer: {cause.str()}; check kafka.bootstrap.servers and the brokers")
 
     def commit(self, position: Mapping[tuple[str, int], int]) -> None:
         """Commit offsets to the job's group, so that tools show its lag; nothing reads them back.
@@ -138,9 +164,8 @@ class KafkaView:
             ConfigInvalid: the job may not commit to the group.
         """
         if self._group is None:
-            logger = logging.getLogger("spark_jobs.kafka_client")
-            self._group = Consumer(clients.confluent(self._config, group_id=self._config["kafka.group.id"],
-                                                     enable_auto_commit=False), logger=logger)
+            self._group = Consumer({**clients.confluent(self._config, group_id=self._config["kafka.group.id"],
+                                                        enable_auto_commit=False), "log_level": _SILENT})
         try:
             answers = self._group.commit(offsets=[TopicPartition(topic, partition, offset)
                                                   for (topic, partition), offset in position.items()], asynchronous=False)
@@ -152,8 +177,8 @@ class KafkaView:
 
     def committed(self, where: Iterable[tuple[str, int]]) -> Offsets:
         """What the group has, for ``status``."""
-        consumer = Consumer(clients.confluent(self._config, group_id=self._config["kafka.group.id"], enable_auto_commit=False),
-                            logger=logging.getLogger("spark_jobs.kafka_client"))
+        consumer = Consumer({**clients.confluent(self._config, group_id=self._config["kafka.group.id"],
+                                                 enable_auto_commit=False), "log_level": _SILENT})
         try:
             found = committed(consumer, [TopicPartition(*each) for each in where], self._timeout_s)
         except KafkaException as error:

@@ -50,10 +50,17 @@ FRAME_METRICS: Final = (
     JobMetric("phase_seconds", "gauge", "s",
               "Where Spark spent the time of the last batch: addBatch (decoding and sink), latestOffset, queryPlanning, "
               "walCommit, commitOffsets, triggerExecution (all).", ("phase",)),
-    JobMetric("lag_records", "gauge", "records", "Records of a partition that are still to be read.", ("topic", "partition")),
+    JobMetric("retrying", "gauge", "",
+              "1 while the job tries something again: its target, Kafka or its topics are away (the log and `job status` say "
+              "since when and why)."),
+    JobMetric("lag_records", "gauge", "records",
+              "Records of a partition that are still to be read. Absent while that is not known.", ("topic", "partition")),
     JobMetric("offset", "gauge", "", "The next offset to be read of a partition.", ("topic", "partition")),
-    JobMetric("offsets_behind_latest", "gauge", "records", "Records that all partitions together have still to be read."),
-    JobMetric("retries_total", "counter", "", "How often a batch was tried again in this run, because the sink was away."),
+    JobMetric("offsets_behind_latest", "gauge", "records",
+              "Records that all partitions together have still to be read. Absent while that is not known: before Kafka's "
+              "first answer, and while Kafka does not answer."),
+    JobMetric("retries_total", "counter", "",
+              "How often something was tried again in this run, because the sink or Kafka was away or a Python worker died."),
     JobMetric("dead_letters_total", "counter", "records", "Records that could not be decoded and were put aside in this run."),
     JobMetric("progress_timestamp_seconds", "gauge", "s", "When the job last said how far it is, in seconds since 1970."),
 )
@@ -77,6 +84,7 @@ class Numbers:
         with self._lock:
             kind = event["event"]
             self._gauges["up"] = float(kind in ("started", "progress", "retrying"))
+            self._gauges["retrying"] = float(kind == "retrying" or (kind == "progress" and bool(event.get("retrying"))))
             if kind == "retrying":
                 self._totals["retries_total"] += 1
             if kind == "progress":
@@ -90,8 +98,11 @@ class Numbers:
             for name, value in more.items():
                 self._totals[name] += value
             self._gauges |= {"batch_records": event["rows"], "batch_seconds": seconds}
-        self._gauges |= {"rows_per_second": event["rows_per_s"], "offsets_behind_latest": event["lag_total"],
-                         "progress_timestamp_seconds": now}
+        self._gauges |= {"rows_per_second": event["rows_per_s"], "progress_timestamp_seconds": now}
+        if event["lag_total"] is None:
+            self._gauges.pop("offsets_behind_latest", None)
+        else:
+            self._gauges["offsets_behind_latest"] = event["lag_total"]
         self._gauges |= {name: value for name, value in event["metrics"].items() if isinstance(value, int | float)}
         for name, field in (("lag_records", "lag"), ("offset", "position")):
             self._by_label[name] = {(topic, partition): value for topic, each in event[field].items()

@@ -10,15 +10,16 @@ from connectors.errors import MillraceError
 from spark_jobs import clients, ranges
 from spark_jobs.checkpoint import local_path, open_local
 from spark_jobs.control import Control, FileLock
+from spark_jobs.filesystems import missing_clients
 from spark_jobs.lag import KafkaView
 from spark_jobs.session import is_local
-from worker.transforms.java_regex import compile_java
 
 if TYPE_CHECKING:
     from spark_jobs.job import Job
     from spark_jobs.ranges import Existing
 
 _SHOWN: Final = 20
+_WAITS: Final = "the job would wait until it does (errors.retry.timeout.ms)"
 
 
 def remarks(job: Job) -> list[str]:
@@ -39,24 +40,12 @@ def remarks(job: Job) -> list[str]:
     return found
 
 
-def topics_of(job: Job, view: KafkaView) -> list[str]:
-    """The topics that the job would read now; a pattern's are those that match. Blocks.
-
-    Raises:
-        Retriable: Kafka does not answer.
-    """
-    if job.config["source.topics"]:
-        return list(job.config["source.topics"])
-    pattern = compile_java(job.config["source.topics.pattern"])
-    return [name for name in view.topics() if pattern.fullmatch(name)]
-
-
 def reachability(job: Job) -> list[str]:
     """Everything that is not there: Kafka, topics, the registry, what the sink needs. Blocks for some seconds at most."""
     complaints: list[str] = []
     view = KafkaView(job.config, timeout_s=5)
     try:
-        names = topics_of(job, view)
+        names = view.topics_read()
         existing = view.existing(names)
         servers = job.config["kafka.bootstrap.servers"]
         complaints += [f"source.topics: topic {name} does not exist on {servers}" for name in names if name not in existing]
@@ -67,6 +56,7 @@ def reachability(job: Job) -> list[str]:
         complaints.append(str(error))
     finally:
         view.close()
+    complaints += missing_clients(job.config.raw)
     url = job.config["source.schema.registry.url"]
     if url:
         complaints += _registry(url)
@@ -139,7 +129,7 @@ def plan(job: Job) -> list[str]:
 def _source_lines(job: Job) -> list[str]:
     view = KafkaView(job.config, timeout_s=5)
     try:
-        names = topics_of(job, view)
+        names = view.topics_read()
         existing = view.existing(names)
         position = _position(job)
     except MillraceError as error:
@@ -151,7 +141,7 @@ def _source_lines(job: Job) -> list[str]:
         lines.append(f"(where it stands is in {job.checkpoint}, which is read at its start)")
     for name in names[:_SHOWN]:
         if name not in existing:
-            lines.append(f"{name}: does not exist; the job would fail")
+            lines.append(f"{name}: does not exist; " + ("the job would fail" if job.available_now else _WAITS))
             continue
         lines.append(_topic_line(job, name, existing[name], position))
     if len(names) > _SHOWN:

@@ -3,6 +3,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spark_jobs.watchdog import limit
+
 if TYPE_CHECKING:
     from confluent_kafka import KafkaException, Producer
 
@@ -21,7 +23,8 @@ def reason(producer: Producer, error: KafkaException) -> KafkaException:
     if error.args[0].code() != KafkaError._FATAL:  # noqa: SLF001 - its only name
         return error
     try:
-        producer.abort_transaction(_PATIENCE_S)
+        with limit("abort_transaction of a producer that another one has followed", _PATIENCE_S):
+            producer.abort_transaction(_PATIENCE_S)
     except KafkaException as told:
         return told
     return error

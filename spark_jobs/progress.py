@@ -102,18 +102,23 @@ def sentence(event: Mapping[str, Any]) -> str:
     """An event in words."""
     kind, job = event["event"], event["job"]
     if kind == "progress":
+        total = event.get("lag_total")
+        lag = "lag unknown" if total is None else f"lag {total}"
         if not event.get("rows"):
+            trouble = event.get("retrying")
+            if trouble:
+                return f"{job}: {trouble['part']}: retrying since {trouble['since']}: {trouble['error']}; {lag}"
             if event.get("busy"):
-                return f"{job}: a batch is under way; lag {event.get('lag_total', 0)}"
-            return f"{job}: no new records; lag {event.get('lag_total', 0)}"
+                return f"{job}: a batch is under way; {lag}"
+            return f"{job}: {'records are waiting' if total else 'no new records'}; {lag}"
         return (f"{job}: batch {event['batch']}: {event['rows']} records in {event['duration_ms'] / 1000:.1f} s "
-                f"({event['rows_per_s']:.0f}/s), {event['written']} written, lag {event.get('lag_total', 0)}")
+                f"({event['rows_per_s']:.0f}/s), {event['written']} written, {lag}")
     if kind == "started":
         begin = "from its checkpoint" if event.get("resumed") else f"from {event.get('starting_offsets')}"
         return f"{job}: started {begin} (process {event['pid']}, {event['master']}, {event['guarantee']})"
     if kind == "retrying":
-        return (f"{job}: batch {event['batch']}: try {event['attempt']} failed, next in {event['pause_s']:.1f} s: "
-                f"{event['error']}")
+        what = f"batch {event['batch']}" if event.get("part", "batch") == "batch" else event["part"]
+        return f"{job}: {what}: try {event['attempt']} failed, next in {event['pause_s']:.1f} s: {event['error']}"
     if kind == "failed":
         return f"{job}: failed: {event['error']}"
     if kind == "stopped":

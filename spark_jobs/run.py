@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, NoReturn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from spark_jobs.job import Job
 
@@ -110,7 +110,7 @@ def run_job(job: Job, stream: Any, *, supervised: bool = False) -> int:
 
     def remember(event: dict[str, Any]) -> None:
         numbers.take(event, time.time())
-        status["state"] = {"stopped": "stopped", "failed": "failed", "retrying": "retrying"}.get(event["event"], "running")
+        status["state"] = state_after(event)
         status[event["event"]] = event
         if event["event"] == "started" and event.get("jvm"):
             status["jvm"] = {"pid": event["jvm"], "age": process_age(event["jvm"])}
@@ -141,6 +141,14 @@ def run_job(job: Job, stream: Any, *, supervised: bool = False) -> int:
         if exporter is not None:
             exporter.close()
         release()
+
+
+def state_after(event: Mapping[str, Any]) -> str:
+    """The state that an event leaves the job in. A sign of life of a job that is trying again is not news of its recovery."""
+    kind = event["event"]
+    if kind in ("stopped", "failed", "retrying"):
+        return str(kind)
+    return "retrying" if event.get("retrying") else "running"
 
 
 def definition(job: Job) -> Any:

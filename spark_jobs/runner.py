@@ -11,19 +11,21 @@ import os
 import threading
 import time
 import traceback
-from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from connectors.errors import Fatal, MillraceError, Retriable
-from spark_jobs import clients, ranges
-from spark_jobs.causes import cause_of, may_pass
+from spark_jobs import clients, jvm, ranges, troubles
+from spark_jobs.causes import WorkerCrashed, cause_of, described, may_pass
 from spark_jobs.checkpoint import open_folder
 from spark_jobs.contract import RAW_COLUMNS, Batch, JobContext
 from spark_jobs.dead_letters import prepare
 from spark_jobs.lag import KafkaView
+from spark_jobs.lag_watch import LagWatch
 from spark_jobs.metrics import PREFIX
 from spark_jobs.progress import lags, nested
 from spark_jobs.session import build_session, submitted
+from spark_jobs.troubles import Troubles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from spark_jobs.checkpoint import Folder
     from spark_jobs.contract import Sink, Source
     from spark_jobs.job import Job
+    from spark_jobs.lag_watch import Standing
     from spark_jobs.progress import Events
 
 _log = logging.getLogger(__name__)
@@ -42,7 +45,14 @@ _IDLE_S: Final = 2.0
 _WATCH_S: Final = 0.1
 #: A sign of life at least this often, also without input.
 _HEARTBEAT_S: Final = 10.0
-_LAG_S: Final = 5.0
+#: How long an event waits for Kafka to say how far behind the job is.
+_LAG_S: Final = 3.0
+#: The longest pause before Kafka is looked at again: whoever waits for a topic wants its records at once.
+_LOOK_S: Final = 2.0
+#: A query that lived for so long ended by a new fault, not by the one before.
+_STABLE_S: Final = 600.0
+
+T = TypeVar("T")
 
 
 class StopRequested(Exception):
@@ -72,14 +82,18 @@ class Runner:
         self._busy = threading.Lock()
         self._kafka = KafkaView(job.config)
         self._batch_kafka = KafkaView(job.config)  # for the thread of batches: clients are not shared
+        self._troubles = Troubles(events)
+        self._lag: LagWatch
+        self._jvm_output = jvm.JvmOutput()
         self._error: BaseException | None = None
+        self._crashes: Counter[str] = Counter()
         self._current: int | None = None
         #: Batches that the sink has, until they are seen in the checkpoint's commits.
         self._done: deque[dict[str, Any]] = deque()
         self._idled_at = 0.0
         self._told_at = 0.0
         self._position: ranges.Offsets = {}
-        self._ends: ranges.Offsets = {}
+        self._standing: Standing | None = None
         self._last_batch: int | None = None
         self._topic_ids: dict[str, str] = {}
         self.context: JobContext
@@ -112,7 +126,7 @@ class Runner:
         try:
             if spark is None:
                 spark = build_session(self.job.name, master=self._master(), conf=self._spark_conf(),
-                                      extra_jars=self.job.sink_class().jars(self.job.config))
+                                      extra_jars=self.job.sink_class().jars(self.job.config), output=self._jvm_output)
                 spark.sparkContext.setLogLevel("WARN")
             if self._guard is not None:
                 release = self._guard(spark, self)
@@ -121,15 +135,15 @@ class Runner:
             except StopRequested:
                 _log.info("told to stop before the query began")
             if self._error is not None:
-                self._tell_failure(self._error)
+                self._tell_failure(self._error, spark)
                 return 1
         except BaseException as error:  # noqa: BLE001 - the process's last word
-            self._tell_failure(error)
+            self._tell_failure(error, spark)
             return 1
         finally:
             self._kafka.close()
             if release is not None:
-                release()
+                _let_go(release)
             if spark is not None and spark is not self._spark:
                 _end_session(spark)
         self.events.emit("stopped", reason=self.reason or "done", batch=self._last_batch)
@@ -153,46 +167,103 @@ class Runner:
             self._position = ranges.position(self._folder, self._last_batch) or {}
         self._load_topics()
         self._check_position()
-        self._await_topics()
+        try:
+            self._retry(troubles.START, self._demand_topics, longest_s=_LOOK_S)
+        except Retriable as error:
+            raise Fatal(str(error)) from error
         log = logging.LoggerAdapter(logging.getLogger(f"spark_jobs.{job.name}"), {})
         self.context = JobContext(job.name, job.config, spark, log)
         prepare(job.config, self._kafka.admin)
         self._sink = job.sink_class()(self.context)
+        self._lag = LagWatch(job.config, self._troubles, lambda: self._last_batch)
         try:
-            self._open()
-            query = self._start(spark)
-            self.events.emit("started", pid=os.getpid(), jvm=_jvm_pid(spark), master=spark.sparkContext.master,
-                             batch=self._last_batch, resumed=self._last_batch is not None, checkpoint=job.checkpoint,
-                             starting_offsets=job.config["source.starting.offsets"], guarantee=job.guarantee,
-                             sink=job.sink_name, group=job.config["kafka.group.id"])
-            try:
-                self._watch(query)
-            finally:
-                self._end(query)
-            self._report(query)
+            self._retry(troubles.START, self._sink.open)
+            self._run_queries(spark)
         finally:
+            self._lag.close()
             for part in (self._sink, self._source):
                 if part is not None:
                     part.close()
 
-    def _open(self) -> None:
-        """``sink.open``, again while the target is away, as for batches."""
-        config = self.job.config
-        begin, attempt = time.monotonic(), 0
-        pause = config["errors.retry.delay.ms"] / 1000
-        while True:
-            attempt += 1
+    def _run_queries(self, spark: SparkSession) -> None:
+        """One query after the other, until the job ends: Spark ends a query when Kafka is away for minutes."""
+        def run_query() -> bool:
+            done, began = self._last_batch, time.monotonic()
+            query = self._start(spark)
+            if not self._told_at:
+                self._tell_start(spark)
+            fault = None
             try:
-                self._sink.open()
-            except Retriable as error:
-                if 0 <= config["errors.retry.timeout.ms"] / 1000 < time.monotonic() - begin + pause:
-                    raise
-                self.events.emit("retrying", batch=self._last_batch, attempt=attempt, pause_s=round(pause, 3), error=str(error))
+                self._watch(query)
+            finally:
+                fault = self._end(query)
+            self._report(query)
+            if fault is None:
+                return True
+            if self._last_batch == done and time.monotonic() - began < _STABLE_S:
+                raise fault
+            _log.warning("the query ended and is started again: %s", fault)
+            return False  # it worked for a while: this fault is not the one before
+
+        while not self._retry(troubles.QUERY, run_query):
+            pass
+
+    def _tell_start(self, spark: SparkSession) -> None:
+        job = self.job
+        self.events.emit("started", pid=os.getpid(), jvm=_jvm_pid(spark), master=spark.sparkContext.master,
+                         batch=self._last_batch, resumed=self._last_batch is not None, checkpoint=job.checkpoint,
+                         starting_offsets=job.config["source.starting.offsets"], guarantee=job.guarantee,
+                         sink=job.sink_name, group=job.config["kafka.group.id"])
+
+    def _retry(self, part: str, step: Callable[[], T], *, batch: int | None = None, longest_s: float | None = None) -> T:
+        """``step`` until it succeeds, ``errors.retry.timeout.ms`` is over, or the job is told to stop. Blocks.
+
+        Args:
+            part: what it is, see ``troubles``.
+            step: raises ``Retriable`` where it is to be tried again.
+            batch: for events; None: the last one done.
+            longest_s: the longest pause; None: ``errors.retry.delay.max.ms``.
+
+        Raises:
+            StopRequested: the job is told to stop.
+            Fatal: a Python worker crashed ``errors.worker.crashes.max`` times.
+        """
+        config = self.job.config
+        begin, pause = time.monotonic(), config["errors.retry.delay.ms"] / 1000
+        longest_s = config["errors.retry.delay.max.ms"] / 1000 if longest_s is None else longest_s
+        self._crashes[part] = 0
+        while True:
+            try:
+                result = step()
+            except Exception as error:  # noqa: BLE001 - raised again, as what it really is
+                found = cause_of(error)
+                self._count_crash(part, found)
+                limit = config["errors.retry.timeout.ms"] / 1000
+                if not isinstance(found, Retriable) or 0 <= limit < time.monotonic() - begin + pause:
+                    raise found from (error.__cause__ if found is error else error)
             else:
-                return
+                self._troubles.passed(part)
+                return result
+            self._troubles.failed(part, found, batch=self._last_batch if batch is None else batch, pause_s=pause)
             if self._stop.wait(pause):
-                raise StopRequested
-            pause = min(pause * 2, config["errors.retry.delay.max.ms"] / 1000)
+                raise StopRequested  # a batch that is not in the commits is done again by the next start
+            pause = min(pause * 2, longest_s)
+
+    def _count_crash(self, part: str, error: BaseException) -> None:
+        """Count crashes of Python workers in a row.
+
+        Raises:
+            Fatal: there were too many: what is done crashes them, so to do it again helps nobody.
+        """
+        self._crashes[part] = self._crashes[part] + 1 if isinstance(error, WorkerCrashed) else 0
+        most = self.job.config["errors.worker.crashes.max"]
+        if self._crashes[part] >= most:
+            names = {troubles.BATCH: f"batch {self._current}", troubles.IDLE: "the sink's upkeep between batches"}
+            what = names.get(part, part)
+            made = Fatal(f"{what} has crashed Spark's Python workers {most} times in a row (errors.worker.crashes.max) and is "
+                         f"not tried again. The last time: {error}")
+            made.trace = getattr(error, "trace", None)
+            raise made
 
     def _start(self, spark: SparkSession) -> Any:
         config = self.job.config
@@ -219,6 +290,7 @@ class Runner:
         """Until the query ends or a stop is asked for: progress, idle calls, signs of life."""
         every = min(_IDLE_S, max(0.1, self.job.config["trigger.interval.ms"] / 1000))
         self._told_at = time.monotonic()
+        self._lag.begin(ranges.start_of(self._folder, 0))
         while query.isActive and not self._stop.wait(_WATCH_S):
             self._report(query)
             if time.monotonic() - self._idled_at >= every and self._busy.acquire(blocking=False):
@@ -227,6 +299,10 @@ class Runner:
                 finally:
                     self._busy.release()
             if time.monotonic() - self._told_at >= _HEARTBEAT_S:
+                if not self._position:
+                    self._lag.begin(ranges.start_of(self._folder, 0))
+                if query.recentProgress:
+                    self._troubles.passed(troubles.QUERY)  # it has asked Kafka, and found nothing new
                 self._refresh_lag()
                 self._tell_progress({"rows": 0, "written": 0, "duration_ms": 0, "rows_per_s": 0.0,
                                      "busy": self._busy.locked(), "spark_ms": _durations(query)})
@@ -235,25 +311,37 @@ class Runner:
         self._idled_at = time.monotonic()
         try:
             self._sink.idle()
-        except Retriable as error:
-            _log.warning("between batches: %s; it is tried again", error)
         except Exception as error:  # noqa: BLE001 - whatever it is fails the job, unless it may pass
             found = cause_of(error)
+            try:
+                self._count_crash(troubles.IDLE, found)
+            except Fatal as crashed:
+                found = crashed
             if not isinstance(found, Retriable):
                 self.fail(found)
                 return
-            _log.warning("between batches: %s; it is tried again", found)
+            self._troubles.failed(troubles.IDLE, found, batch=self._last_batch, pause_s=_IDLE_S, quiet=True)
+        else:
+            self._crashes[troubles.IDLE] = 0
+            self._troubles.passed(troubles.IDLE)
 
-    def _end(self, query: Any) -> None:
-        """Let the batch that is being written end and be committed, then end the query."""
+    def _end(self, query: Any) -> Retriable | None:
+        """Let the batch that is being written end and be committed, then end the query.
+
+        Returns:
+            Why the query had ended by itself, if another one may work.
+        """
         limit = time.monotonic() + self.job.config["stop.timeout.ms"] / 1000
         while query.isActive and self._error is None and time.monotonic() < limit and not self._settled():
             time.sleep(0.02)
         if not query.isActive:
             error = query.exception()
             if error is not None and self._error is None and not self._stop.is_set():
-                self._error = self._explain(error)
-            return
+                found = self._explain(error)
+                if isinstance(found, Retriable):
+                    return found
+                self._error = found
+            return None
         if self._error is None and not self._settled():
             _log.warning("batch %s was not done in stop.timeout.ms=%d and is given up; it is done again at the next start",
                          self._current, self.job.config["stop.timeout.ms"])
@@ -261,6 +349,7 @@ class Runner:
             query.stop()
         except Exception as error:  # noqa: BLE001 - the session is stopped next, which ends what is left
             _log.warning("the query did not end in time: %s", str(error).splitlines()[0])
+        return None
 
     def _settled(self) -> bool:
         """Whether no batch is between its beginning and its place in the checkpoint's commits."""
@@ -272,13 +361,19 @@ class Runner:
             self._busy.release()
         return current is None or self._folder.read(f"commits/{current}") is not None
 
-    def _tell_failure(self, error: BaseException) -> None:
+    def _tell_failure(self, error: BaseException, spark: SparkSession | None) -> None:
         found = cause_of(error)
         trace = getattr(found, "trace", None) or "".join(traceback.format_exception(found))
-        retriable = may_pass(found)
-        _log.error("the job failed: %s", found)
-        self.events.emit("failed", error=str(found) or type(found).__name__, kind=type(found).__name__, trace=trace[-20_000:],
-                         retriable=retriable, batch=self._last_batch)
+        if not isinstance(error, MillraceError):
+            lost = isinstance(error, OSError) or type(error).__name__.startswith("Py4JNetwork")
+            gateway = None if spark is None else spark.sparkContext._gateway  # noqa: SLF001 - knows its process
+            death = jvm.death(gateway, self._jvm_output, wait=lost)
+            if death is not None:
+                found = Retriable(death)
+        text = described(found)
+        _log.error("the job failed: %s", text)
+        self.events.emit("failed", error=text, kind=type(found).__name__, trace=trace[-20_000:], retriable=may_pass(found),
+                         batch=self._last_batch)
 
     # Progress.
 
@@ -290,30 +385,29 @@ class Runner:
         if not committed:
             return
         self._position = committed[-1]["position"]
+        self._troubles.passed(troubles.QUERY)
         self._refresh_lag()
-        try:
-            self._kafka.commit(self._position)
-        except MillraceError as error:
-            _log.warning("the consumer group %s shows an old position: %s", self.job.config["kafka.group.id"], error)
         durations = _durations(query)
         for done in committed:
             self._last_batch, self._position = done["batch"], done.pop("position")
             self._tell_progress(done | {"committed": True, "spark_ms": durations})
 
     def _refresh_lag(self) -> None:
-        try:
-            self._ends = self._kafka.ends(self._position)
-        except MillraceError as error:
-            _log.warning("the lag is not known: %s", error)
+        self._standing = self._lag.refresh(self._position, _LAG_S)
 
     def _tell_progress(self, fields: dict[str, Any]) -> None:
         self._told_at = time.monotonic()
-        lag = lags(self._position, self._ends)
+        # Without an answer of Kafka's the lag is not known, which is another thing than 0.
+        standing = self._standing
+        position = self._position or ({} if standing is None else standing.position)
+        lag = {} if standing is None else lags(self._position or standing.position, standing.ends)
         metrics = {name.removeprefix(PREFIX): value for name, value in dict(self.context.metrics).items()}
         if self.context.dead_letters is not None and self.context.dead_letters.counter is not None:
             metrics["dead_letters_total"] = self.context.dead_letters.counter.value
-        self.events.emit("progress", **({"batch": self._last_batch} | fields), position=nested(self._position), lag=nested(lag),
-                         lag_total=sum(lag.values()), lag_max=max(lag.values(), default=0), metrics=metrics)
+        self.events.emit("progress", **({"batch": self._last_batch} | fields), position=nested(position), lag=nested(lag),
+                         lag_total=None if standing is None else sum(lag.values()),
+                         lag_max=None if standing is None else max(lag.values(), default=0),
+                         retrying=self._troubles.current(), metrics=metrics)
 
     # Spark's thread.
 
@@ -348,7 +442,7 @@ class Runner:
 
         batch = Batch(number, frame, found, changes)
         rows = sum(after - first for first, after in found.values())
-        written = self._attempt(batch)
+        written = self._retry(troubles.BATCH, lambda: self._sink.write(batch), batch=number)
         took = time.monotonic() - begin
         self._done.append({"batch": number, "position": start | end, "rows": rows, "written": written,
                            "duration_ms": round(took * 1000), "rows_per_s": round(rows / max(took, 1e-3), 1)})
@@ -357,29 +451,6 @@ class Runner:
         if self._source is None:
             self._source = self.job.source_class()(self.context)
         return self._source
-
-    def _attempt(self, batch: Batch) -> int:
-        """``sink.write`` until it is done, gives up or is told to stop."""
-        config = self.job.config
-        begin = time.monotonic()
-        pause = config["errors.retry.delay.ms"] / 1000
-        attempt = 0
-        while True:
-            attempt += 1
-            try:
-                return self._sink.write(batch)
-            except Exception as error:
-                found = cause_of(error)
-                if not isinstance(found, Retriable):
-                    raise found from error
-                limit = config["errors.retry.timeout.ms"] / 1000
-                if 0 <= limit < time.monotonic() - begin + pause:
-                    raise found from error
-            _log.warning("batch %d, try %d: %s; next try in %.1f s", batch.id, attempt, found, pause)
-            self.events.emit("retrying", batch=batch.id, attempt=attempt, pause_s=round(pause, 3), error=str(found))
-            if self._stop.wait(pause):
-                raise StopRequested  # the batch is not in the commits: the next start does it again
-            pause = min(pause * 2, config["errors.retry.delay.max.ms"] / 1000)
 
     # What Kafka still has.
 
@@ -395,48 +466,25 @@ class Runner:
         # A batch that was planned and not done is read again from its start.
         undone = self._last_batch is None or planned > self._last_batch
         wanted = ranges.start_of(self._folder, planned) if undone else self._position
-        while True:
-            try:
-                existing = self._kafka.existing({topic for topic, _ in wanted})
-                break
-            except Retriable as error:
-                _log.warning("%s; trying again", error)
-                self.events.emit("retrying", batch=planned, attempt=0, pause_s=2.0, error=str(error))
-                if self._stop.wait(2.0):
-                    raise StopRequested from None
+        names = {topic for topic, _ in wanted}
+        existing = self._retry(troubles.START, lambda: self._kafka.existing(names), batch=planned, longest_s=_LOOK_S)
         self._judge(wanted, existing)
 
-    def _await_topics(self) -> None:
-        """Wait until every topic that the job names exists: a source connector makes its topics with their first records.
+    def _demand_topics(self) -> None:
+        """Whether every topic that the job names exists: a source connector makes its topics with their first records.
 
         Raises:
-            Fatal: one does not, and the job processes only what is there (``trigger.mode=available-now``), or it was waited for
-                as long as ``errors.retry.timeout.ms`` allows.
+            Retriable: one does not.
+            Fatal: one does not, and the job processes only what is there (``trigger.mode=available-now``).
         """
         config = self.job.config
-        begin, attempt, pause = time.monotonic(), 0, config["errors.retry.delay.ms"] / 1000
-        while True:
-            attempt += 1
-            names = config["source.topics"] or ()
-            try:
-                existing = self._kafka.existing(names)
-                absent = [name for name in names if not (name in existing and existing[name].end)]
-                if not absent:
-                    return
-                text = (f"there is no topic {', '.join(absent)} in Kafka at {config['kafka.bootstrap.servers']}; check "
-                        "source.topics, or start what writes it")
-                if self.job.available_now:
-                    raise Fatal(text)
-            except Retriable as error:
-                text = str(error)
-            limit = config["errors.retry.timeout.ms"] / 1000
-            if 0 <= limit < time.monotonic() - begin + pause:
-                raise Fatal(text)
-            self.events.emit("retrying", batch=self._last_batch, attempt=attempt, pause_s=round(pause, 3), error=text)
-            if self._stop.wait(pause):
-                raise StopRequested
-            # Soon, not later and later: whoever waits for a topic to be made wants its records at once.
-            pause = min(pause * 2, 2.0)
+        names = config["source.topics"] or ()
+        existing = self._kafka.existing(names)
+        absent = [name for name in names if not (name in existing and existing[name].end)]
+        if absent:
+            raise (Fatal if self.job.available_now else Retriable)(
+                f"there is no topic {', '.join(absent)} in Kafka at {config['kafka.bootstrap.servers']}; check source.topics, "
+                "or start what writes it")
 
     def _demand_records(self, start: ranges.Offsets, end: ranges.Offsets) -> dict[str, ranges.Existing]:
         """What Kafka has of a batch's topics, all of the batch among it.
@@ -444,15 +492,9 @@ class Runner:
         Raises:
             Fatal: records are missing (and ``source.fail.on.data.loss``).
         """
-        existing: dict[str, ranges.Existing] = {}
-        while True:
-            try:
-                existing = self._batch_kafka.existing({topic for topic, _ in (*start, *end)})
-                break
-            except Retriable as error:
-                _log.warning("%s; trying again", error)
-                if self._stop.wait(1.0):
-                    raise StopRequested from None
+        names = {topic for topic, _ in (*start, *end)}
+        existing = self._retry(troubles.BATCH, lambda: self._batch_kafka.existing(names), batch=self._current,
+                               longest_s=_LOOK_S)
         self._judge(start, existing)
         return existing
 
@@ -501,6 +543,13 @@ def _jvm_pid(spark: SparkSession) -> int | None:
     gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - knows its process
     process = getattr(gateway, "proc", None)
     return None if process is None else int(process.pid)
+
+
+def _let_go(release: Callable[[], None]) -> None:
+    try:
+        release()
+    except Exception as error:  # noqa: BLE001 - the JVM may be gone; the lease runs out by itself
+        _log.warning("the lease on the checkpoint was not given back: %s", described(error))
 
 
 def _end_session(spark: SparkSession) -> None:

@@ -1,6 +1,7 @@
 """Makes the Spark session of a job: the jars it needs, a Java runtime, settings that the measurements asked for."""
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import stat
@@ -13,11 +14,14 @@ from compose.local.artifacts import load_manifest
 from compose.local.java import Java, find_java
 from compose.local.paths import cache_dir
 from compose.local.resolver import Resolver
+from connectors.errors import Fatal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import SparkSession
+
+    from spark_jobs.jvm import JvmOutput
 
 _WRAPPER: Final = """#!/bin/sh
 # Java without the one module that this runtime lacks and Spark asks for.
@@ -36,6 +40,10 @@ DEFAULTS: Final = {
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.streaming.metricsEnabled": "true",
     "spark.python.worker.reuse": "true",
+    # A Python worker that crashes leaves its last words where Spark finds them: the stack of a fault in C, or the watchdog's
+    # reason.
+    "spark.python.worker.faulthandler.enabled": "true",
+    "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
@@ -82,7 +90,7 @@ def submitted() -> bool:
 
 
 def build_session(name: str, *, master: str | None = "local[*]", conf: Mapping[str, str] | None = None,
-                  extra_jars: Sequence[str] = ()) -> SparkSession:
+                  extra_jars: Sequence[str] = (), output: JvmOutput | None = None) -> SparkSession:
     """A session with Kafka and Avro, and with what ``extra_jars`` names (``delta``). Blocks: starts a JVM.
 
     With a master that is not local, our packages go to the executors as a zip; what they import of others must be installed
@@ -93,9 +101,11 @@ def build_session(name: str, *, master: str | None = "local[*]", conf: Mapping[s
         master: Spark's master; None under ``spark-submit``, which has one.
         conf: Spark's settings, which win over ours.
         extra_jars: further sets of pinned jars.
+        output: gets what the JVM writes, if one is started.
 
     Raises:
         StackError: jars or a Java runtime can't be had.
+        Fatal: the JVM ended at once.
     """
     settings = dict(DEFAULTS)
     local = master is not None and is_local(master)
@@ -118,7 +128,7 @@ def build_session(name: str, *, master: str | None = "local[*]", conf: Mapping[s
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
-    session = _session({"spark.app.name": name, **({} if master is None else {"spark.master": master}), **settings})
+    session = _session({"spark.app.name": name, **({} if master is None else {"spark.master": master}), **settings}, output)
     if not local:
         from spark_jobs.package import build
 
@@ -126,13 +136,14 @@ def build_session(name: str, *, master: str | None = "local[*]", conf: Mapping[s
     return session
 
 
-def _session(settings: Mapping[str, str]) -> SparkSession:
+def _session(settings: Mapping[str, str], output: JvmOutput | None) -> SparkSession:
     """The session; in a JVM of its own where this process has none yet.
 
     That JVM gets its settings in a file that only this user can read and that is gone afterwards: pyspark would put all of them
     on its command line, for every user of the machine to see, and some are secrets (``spark.hadoop.fs.s3a.secret.key``).
     """
     from pyspark import SparkContext
+    from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder
@@ -146,7 +157,14 @@ def _session(settings: Mapping[str, str]) -> SparkSession:
         with os.fdopen(handle, "w", encoding="ascii") as file:
             file.write(properties_text(settings))
         os.environ["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {shlex.quote(path)} pyspark-shell"
-        return builder.getOrCreate()
+        with output.captured() if output is not None else contextlib.nullcontext():
+            return builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        said = "" if output is None else output.end()
+        if error.getCondition() != "JAVA_GATEWAY_EXITED" or not said:
+            raise
+        raise Fatal(f"Spark's JVM ended before it was up; it says:\n{said}\nCorrect spark.driver.memory, "
+                    "spark.driver.extraJavaOptions or the Java runtime (JAVA_HOME)") from error
     finally:
         Path(path).unlink()
         if before is None:

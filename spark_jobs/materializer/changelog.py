@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from connectors.errors import Fatal, Retriable
+from spark_jobs.watchdog import limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -55,15 +56,19 @@ class Changelog:
             "auto.offset.reset": "error", "enable.partition.eof": True, "queued.max.messages.kbytes": STEP_BYTES >> 10,
             # The end is known from ListOffsets; nobody waits for more.
             "fetch.wait.max.ms": 10, "allow.auto.create.topics": False,
+            # No lines on lost connections, many a second: each error that matters is raised.
+            "log_level": 2,
         })
 
     def close(self) -> None:
         """Close the consumer."""
-        self._consumer.close()
+        with limit(f"the end of the consumer of {self.topic}", _TIMEOUT_S):
+            self._consumer.close()
 
     def group_metadata(self) -> Any:
         """For ``send_offsets_to_transaction``: the group without a member."""
-        return self._consumer.consumer_group_metadata()
+        with limit(f"consumer_group_metadata for {self.topic}", _TIMEOUT_S):
+            return self._consumer.consumer_group_metadata()
 
     def ends(self, partition: int) -> tuple[int, int]:
         """The first offset, and the offset after the last committed transaction.
@@ -74,7 +79,8 @@ class Changelog:
         began = time.monotonic()
         while True:
             try:
-                low, high = self._consumer.get_watermark_offsets(TopicPartition(self.topic, partition), timeout=_ASK_S)
+                with limit(f"the question for the end of {self.topic} [{partition}]", _ASK_S):
+                    low, high = self._consumer.get_watermark_offsets(TopicPartition(self.topic, partition), timeout=_ASK_S)
             except KafkaException as error:
                 code = error.args[0].code()
                 # Just made, or its leader has just moved.
@@ -95,11 +101,13 @@ class Changelog:
             Retriable: the brokers don't answer.
             Fatal: ``position`` does not exist (any more), or the topic is not a changelog.
         """
-        self._consumer.assign([TopicPartition(self.topic, partition, position)])
+        with limit(f"assign of {self.topic} [{partition}]", _TIMEOUT_S):
+            self._consumer.assign([TopicPartition(self.topic, partition, position)])
         try:
             yield from self._steps(partition, position, end, max_keys)
         finally:
-            self._consumer.unassign()
+            with limit(f"unassign of {self.topic} [{partition}]", _TIMEOUT_S):
+                self._consumer.unassign()
 
     def _steps(self, partition: int, position: int, end: int, max_keys: int) -> Iterator[Step]:
         changes: dict[bytes, bytes | None] = {}
@@ -109,8 +117,9 @@ class Changelog:
         deadline = time.monotonic() + _TIMEOUT_S
         while position < end:
             # ``consume`` waits for as many as are wanted: it must only take what is there.
-            first = self._consumer.poll(0.5)
-            messages = [] if first is None else [first, *self._consumer.consume(wanted, timeout=0)]
+            with limit(f"poll of {self.topic} [{partition}]", _TIMEOUT_S):
+                first = self._consumer.poll(0.5)
+                messages = [] if first is None else [first, *self._consumer.consume(wanted, timeout=0)]
             if messages:
                 deadline = time.monotonic() + _TIMEOUT_S
             elif time.monotonic() > deadline:

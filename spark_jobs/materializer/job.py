@@ -12,6 +12,7 @@ import msgspec
 
 from connectors.errors import Fatal, Retriable
 from spark_jobs import clients
+from spark_jobs.causes import cause_of
 from spark_jobs.contract import Batch, JobContext, Sink
 from spark_jobs.materializer import config as options
 from spark_jobs.materializer import topics
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
 
 _COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp")
 _SCHEMA: Final = "result string"
-#: Python workers that die one after the other before it is no accident any more.
-_CRASHES: Final = 3
-_CRASHED: Final = ("Python worker exited unexpectedly", "Python worker failed to connect back")
 
 
 class MaterializerSink(Sink):
@@ -53,7 +51,6 @@ class MaterializerSink(Sink):
         #: Buckets that have a marker.
         self._known: set[int] = set()
         self._idled = 0.0
-        self._crashes = 0
         self._totals: dict[str, float] = dict.fromkeys(
             ("records", "replayed", "outputs", "suppressed", "dead", "expired", "changes", "transactions", "redone", "restored",
              "restore_s", "transaction_s", "cpu_s"), 0)
@@ -174,16 +171,9 @@ class MaterializerSink(Sink):
 
     def _collect(self, frame: Any) -> list[Result]:
         try:
-            rows = [decode_result(row[0]) for row in frame.collect()]
+            return [decode_result(row[0]) for row in frame.collect()]
         except Exception as error:
-            if not any(sign in str(error) for sign in _CRASHED):
-                raise
-            self._crashes += 1
-            if self._crashes >= _CRASHES:
-                raise
-            raise Retriable("a Python worker process died (killed, or out of memory); the batch is done again") from error
-        self._crashes = 0
-        return rows
+            raise cause_of(error) from error
 
     def _account(self, rows: Sequence[Result]) -> int:
         for each in rows:

@@ -52,6 +52,8 @@ class Topics:
             described = asked[name].result(_TIMEOUT_S + 5)
             resource = ConfigResource(ResourceType.TOPIC, name)
             config = self._admin.describe_configs([resource], request_timeout=_TIMEOUT_S)[resource].result(_TIMEOUT_S + 5)
+        except TimeoutError as error:
+            raise Retriable(f"topic {name} can't be looked up: Kafka does not answer") from error
         except KafkaException as error:
             if error.args[0].code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):  # noqa: SLF001 - public name
                 return None
@@ -71,6 +73,8 @@ class Topics:
         topic = NewTopic(name, num_partitions=partitions, replication_factor=replication, config=dict(config))
         try:
             create_topic(self._admin, topic, _TIMEOUT_S)
+        except TimeoutError as error:
+            raise Retriable(f"topic {name} can't be made: Kafka does not answer") from error
         except KafkaException as error:
             raise _judged(f"topic {name} can't be made", error) from error
         found = self.find(name)
@@ -83,6 +87,8 @@ class Topics:
         try:
             asked = self._admin.delete_topics([name], operation_timeout=_TIMEOUT_S, request_timeout=_TIMEOUT_S)
             asked[name].result(_TIMEOUT_S + 5)
+        except TimeoutError as error:
+            raise Retriable(f"topic {name} can't be deleted: Kafka does not answer") from error
         except KafkaException as error:
             if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise _judged(f"topic {name} can't be deleted", error) from error

@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from connectors.errors import Fatal, Retriable
 from spark_jobs.materializer.changelog import MARKER_KEY
 from spark_jobs.producers import reason
+from spark_jobs.watchdog import limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -80,18 +81,38 @@ class Writer:
         }, logger=_QUIET)
         self._produce = self._producer.produce
         try:
+            self._connect()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def _timeout_s(self) -> float:
+        """How long one call may take: what takes longer than the transaction may live comes too late anyway."""
+        return min(_TIMEOUT_S, self._options.transaction_timeout_ms / 1000)
+
+    @property
+    def _stalled_s(self) -> float:
+        return min(_STALLED_S, self._timeout_s)
+
+    def _connect(self) -> None:
+        options = self._options
+        try:
             # Connects, first to an address of bootstrap.servers, then to a broker as the cluster names it. Without the latter
             # librdkafka puts the search for the transaction's coordinator off by half a second.
             for _ in range(2):
-                self._call("list_topics", lambda: self._producer.list_topics(options.changelog_topic, _TIMEOUT_S))
-            self._call("init_transactions", lambda: self._producer.init_transactions(_TIMEOUT_S))
+                self._call("list_topics", lambda: self._producer.list_topics(options.changelog_topic, self._timeout_s))
+            self._call("init_transactions", lambda: self._producer.init_transactions(self._timeout_s))
         except Redo as error:
             raise Retriable(f"the transactional producer {self.identity} can't be initialised: {error}") from error
 
     def close(self) -> None:
-        """Give it up; an open transaction is aborted by the successor or by its timeout. Waits for nothing."""
-        self._producer.purge()
+        """Give it up; an open transaction is aborted by the successor or by its timeout. Waits for no broker."""
         self.open = False
+        with limit(f"the end of the producer {self.identity}", self._timeout_s):
+            self._producer.purge()
+            # The last references: librdkafka ends its threads here.
+            del self._produce, self._producer
 
     def begin(self) -> None:
         """Begin a transaction."""
@@ -165,10 +186,10 @@ class Writer:
         except KafkaException as error:
             raise Redo(f"the marker of {self.identity}: {reason(self._producer, error).args[0]}", replace=True) from error
         self._call("send_offsets_to_transaction", lambda: self._producer.send_offsets_to_transaction(
-            [TopicPartition(options.input_topic, self._bucket, position)], group, _STALLED_S), _STALLED_S)
+            [TopicPartition(options.input_topic, self._bucket, position)], group, self._stalled_s), self._stalled_s)
         self._flush()
         before_commit()
-        self._call("commit_transaction", lambda: self._producer.commit_transaction(_STALLED_S), _STALLED_S)
+        self._call("commit_transaction", lambda: self._producer.commit_transaction(self._stalled_s), self._stalled_s)
         self.open = False
         if self._marker_at is None:
             raise Redo(f"the marker was not delivered: {self._failure}", replace=True)
@@ -181,12 +202,13 @@ class Writer:
             now = time.monotonic()
             if left != waiting:
                 waiting, since = left, now
-            elif now - since > _STALLED_S:
-                raise Redo(f"no record of {self.identity} was delivered for {_STALLED_S:g} s, {left} wait", replace=True)
+            elif now - since > self._stalled_s:
+                raise Redo(f"no record of {self.identity} was delivered for {self._stalled_s:g} s, {left} wait", replace=True)
 
     def _unsent(self) -> int:
         try:
-            return self._producer.flush(0.5)
+            with limit(f"flush of {self.identity}", self._timeout_s):
+                return self._producer.flush(0.5)
         except KafkaException as error:  # fatal ones only: another producer has taken over, for instance
             raise Redo(f"records of {self.identity}: {error.args[0]}", replace=True) from error
 
@@ -202,8 +224,9 @@ class Writer:
             return True
         self.open = False
         try:
-            self._producer.purge()
-            self._producer.abort_transaction(_TIMEOUT_S)
+            with limit(f"abort_transaction of {self.identity}", self._timeout_s):
+                self._producer.purge()
+                self._producer.abort_transaction(self._timeout_s)
         except KafkaException:
             return False
         return True
@@ -214,7 +237,8 @@ class Writer:
         told = False
         while True:
             try:
-                call()
+                with limit(f"{what} of {self.identity}", min(patience_s, self._timeout_s)):
+                    call()
             except KafkaException as error:
                 problem: KafkaError = error.args[0]
                 text = f"{what} of {self.identity}: {problem}"

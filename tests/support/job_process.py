@@ -67,6 +67,8 @@ class Job:
     metrics: dict[str, float] = field(default_factory=dict)
     peak: dict[str, int] = field(default_factory=dict)
     failure: str = ""
+    #: What it said of failures that it tries again.
+    retries: list[dict[str, Any]] = field(default_factory=list)
     first_output_s: float = 0.0
 
     def start(self) -> None:
@@ -93,6 +95,8 @@ class Job:
                 self.metrics = event.get("metrics", {})
                 for kind, size in memory(self.process.pid).items():
                     self.peak[kind] = max(self.peak.get(kind, 0), size)
+            elif event["event"] == "retrying":
+                self.retries.append(event)
             elif event["event"] == "failed":
                 self.failure = f"{event.get('error')}\n{event.get('trace', '')}"
 

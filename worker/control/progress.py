@@ -15,6 +15,10 @@ def shown_progress(worker_id: str, job: JobProgress | None) -> dict[str, Any]:
         return body
     if job.error:
         body["error"] = job.error
+    if job.retrying_since:
+        body["retrying_since"] = _time(job.retrying_since)
+    lags = [each.lag for each in job.partitions]
+    known = bool(lags) and min(lags) >= 0
     return body | {
         "pid": job.pid or None,
         "starts": job.starts,
@@ -26,10 +30,10 @@ def shown_progress(worker_id: str, job: JobProgress | None) -> dict[str, Any]:
         "records_read": job.read,
         "records_written": job.written,
         "retries": job.retries,
-        "lag": {"total": sum(each.lag for each in job.partitions),
-                "max": max((each.lag for each in job.partitions), default=0)},
+        # Not known before the topics were asked, nor while they don't answer: null, which is not 0.
+        "lag": {"total": sum(lags) if known else None, "max": max(lags) if known else None},
         "partitions": [{"topic": each.topic, "partition": each.partition, "offset": None if each.offset < 0 else each.offset,
-                        "lag": each.lag} for each in job.partitions],
+                        "lag": None if each.lag < 0 else each.lag} for each in job.partitions],
         "metrics": job.metrics,
     }
 

@@ -95,9 +95,9 @@ class _Context:
     log: logging.LoggerAdapter[logging.Logger]
     _session: JobSession
 
-    def running(self) -> None:
-        """The job works."""
-        self._session.running()
+    def running(self, trouble: Exception | None = None) -> None:
+        """The job works, or tries again to."""
+        self._session.running(trouble)
 
     def topic_used(self, topic: str) -> None:
         """The job reads this topic."""
@@ -199,10 +199,10 @@ class JobSession:
 
     # What the task calls.
 
-    def running(self) -> None:
-        """The job works now."""
+    def running(self, trouble: Exception | None = None) -> None:
+        """The job works now; with ``trouble`` it tries again to, and the status says why."""
         if self._worker is not None and self.resumed.is_set() and self._until is None:
-            self._state("RUNNING", None)
+            self._state("RUNNING", trouble)
 
     def topic_used(self, topic: str) -> None:
         """The job reads from this topic."""

@@ -339,7 +339,7 @@ def _sink_values(stats: TaskStats, job: JobProgress, rates: Rates) -> dict[str, 
         "sink-record-read-total": stats.polled,
         "sink-record-send-rate": rates.write_rate,
         "sink-record-send-total": stats.written,
-        "sink-record-lag-max": max((each.lag for each in job.partitions), default=0),
+        **({"sink-record-lag-max": max(each.lag for each in job.partitions)} if _lag_known(job) else {}),
         "partition-count": len(job.partitions),
         "offset-commit-seq-no": job.batch,
         "offset-commit-completion-rate": rates.batch_rate,
@@ -355,11 +355,17 @@ def _sink_values(stats: TaskStats, job: JobProgress, rates: Rates) -> dict[str, 
     }
 
 
+def _lag_known(job: JobProgress) -> bool:
+    """Whether all partitions have a lag: a number that is not known is left out, as 0 would say that all is well."""
+    return bool(job.partitions) and all(each.lag >= 0 for each in job.partitions)
+
+
 def _job_values(job: JobProgress) -> dict[str, Any]:
     return {
         "millrace_job_up": int(job.phase in {"running", "retrying"}),
         "millrace_job_starts_total": job.starts,
-        "millrace_job_lag_records": sum(each.lag for each in job.partitions),
+        "millrace_job_retrying": int(job.phase == "retrying"),
+        **({"millrace_job_lag_records": sum(each.lag for each in job.partitions)} if _lag_known(job) else {}),
         "millrace_job_batch_records": job.batch_rows,
         "millrace_job_batch_seconds": job.batch_s,
         "millrace_job_busy_seconds_total": job.busy_s,

@@ -371,7 +371,12 @@ OWN: Final[tuple[Metric, ...]] = (
                 "Longest time that making it kept the event loop from other work."),
     _own_job("millrace_job_up", _GAUGE, "", "1 while the job's process runs and has said so, else 0."),
     _own_job("millrace_job_starts_total", _COUNTER, "", "How often the job's process was started, restarts included."),
-    _own_job("millrace_job_lag_records", _GAUGE, "records", "Records that all partitions together have still to be read."),
+    _own_job("millrace_job_retrying", _GAUGE, "",
+             "1 while the job tries something again: its target, Kafka or its topics are away. `GET /connectors/NAME/progress` "
+             "says since when and why."),
+    _own_job("millrace_job_lag_records", _GAUGE, "records",
+             "Records that all partitions together have still to be read. Absent while that is not known: before the first "
+             "answer of Kafka, and while Kafka does not answer."),
     _own_job("millrace_job_batch_records", _GAUGE, "records", "Records in the last batch."),
     _own_job("millrace_job_batch_seconds", _GAUGE, "s", "How long the last batch took."),
     _own_job("millrace_job_busy_seconds_total", _COUNTER, "s", "How long all batches together took."),

@@ -10,6 +10,7 @@ from collections import defaultdict, deque
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from connectors.errors import Fatal, Retriable
+from spark_jobs.causes import WorkerCrashed, cause_of
 from spark_jobs.contract import Batch, JobContext, Sink, TableChanges
 from spark_jobs.history.rolling import small_files
 from spark_jobs.metrics import JobMetric
@@ -243,6 +244,8 @@ class FilesSink(Sink):
 
 def _explained(error: Exception, where: str) -> Exception:
     """``error`` as the frame wants it: passing faults of the file system as ``Retriable``, with the place."""
+    if isinstance(cause_of(error), WorkerCrashed):
+        return error  # the frame counts these
     java = getattr(error, "java_exception", None)
     seen = 0
     while java is not None and seen < 20:  # causes of causes: Spark wraps what its tasks met

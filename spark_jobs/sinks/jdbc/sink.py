@@ -125,15 +125,18 @@ class JdbcSink(Sink):
     @contextlib.contextmanager
     def _driver_connection(self) -> Iterator[Connection]:
         """A connection of the driver, for as long as it is needed (one that is kept breaks unseen); errors become ours."""
+        connected = False
         try:
             with contextlib.closing(self._dialect.connect(self._settings.login)) as connection:
+                connected = True
                 yield connection
                 connection.commit()
         except Exception as error:
             fault = self._dialect.classify(error)
             if fault is None:
                 raise
-            text = f"{self._settings.login.text}: {' '.join(str(error).split())}"
+            said = f"{self._settings.login.text}: {' '.join(str(error).split())}"
+            text = said if connected else _login_problem(self._settings, error)
             if fault is Fault.RETRY:
                 raise Retriable(text) from error
             raise Fatal(text) from error

@@ -20,6 +20,8 @@ _HOW: Final = "Kafka: how"
 PRODUCER: Final = "sink.kafka.producer."
 #: Configurations of topics that the sink makes.
 TOPIC_CONFIG: Final = "sink.kafka.topic.config."
+#: The most that one call to Kafka may take, seconds.
+_CALL_S: Final = 60.0
 #: Bytes in names of topics that Kafka does not take.
 _BAD: Final = re.compile(r"[^A-Za-z0-9._-]")
 _PLACEHOLDER: Final = re.compile(r"\$\{([^}]*)\}")
@@ -63,13 +65,22 @@ KEYS: Final = (
         doc="Partitions of topics that are made; -1: as many as the topic has that the records come from.",
     ),
     ConfigKey(
+        name="sink.kafka.topic.grow",
+        type=_B,
+        default=False,
+        group=_TO,
+        doc="Give a topic that has fewer partitions than its source as many (`sink.kafka.partitioner=source` only). With false "
+        "the job stops and says what is missing.",
+    ),
+    ConfigKey(
         name="sink.kafka.topic.replication.factor",
         type=_I,
         default=-1,
         group=_TO,
         validator=at_least(-1),
         doc="Replicas of topics that are made; -1: the broker's default. Other properties of these topics: "
-        "`sink.kafka.topic.config.*` (`sink.kafka.topic.config.cleanup.policy` ...).",
+        "`sink.kafka.topic.config.*` (`sink.kafka.topic.config.cleanup.policy` ...). `max.message.bytes` is the source "
+        "topic's if that is larger than Kafka's default.",
     ),
     ConfigKey(
         name="sink.kafka.content",
@@ -162,6 +173,7 @@ class Settings:
         timestamps: whether they are kept.
         acks: for ``none``.
         transaction_timeout_ms: of transactions.
+        explain: ask for a report of each record, so that an error names the one that Kafka refuses.
     """
 
     job: str
@@ -177,6 +189,12 @@ class Settings:
     timestamps: bool
     acks: str
     transaction_timeout_ms: int
+    explain: bool = False
+
+    @property
+    def timeout_s(self) -> float:
+        """How long one call to Kafka may take: a minute, and no longer than a transaction may."""
+        return min(_CALL_S, self.transaction_timeout_ms / 1000)
 
     def transactional_id(self, topic: str, partition: int) -> str:
         """Of the producer that writes what comes from a partition."""

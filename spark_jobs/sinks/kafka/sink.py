@@ -12,7 +12,7 @@ from spark_jobs.contract import Batch, Sink, TableChanges
 from spark_jobs.groups import committed
 from spark_jobs.metrics import JobMetric
 from spark_jobs.sinks.kafka.config import CONFIG, PRODUCER, TOPIC_CONFIG, Settings, group_of, target_topic
-from spark_jobs.sinks.kafka.writer import no_points, write_all
+from spark_jobs.sinks.kafka.writer import EXPLAIN, no_points, write_all
 from spark_jobs.topics import create_topic
 
 if TYPE_CHECKING:
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from connectors.options import Config, ConfigDef
 
 _TIMEOUT_S: Final = 30.0
+#: Kafka's own ``max.message.bytes``.
+_DEFAULT_RECORD_SIZE: Final = 1_048_588
 #: A group without members forgets positions (a week by default): they are renewed so often.
 _RENEW_S: Final = 3600.0
-_CRASH: Final = "Python worker exited unexpectedly"
 _RESULT: Final = "topic string, partition int, written long, skipped long"
 
 
@@ -92,6 +93,8 @@ class KafkaSink(Sink):
         self._sources: dict[str, tuple[str, int]] = {}
         self._positions: dict[tuple[str, str, int], int] = {}
         self._renewed = time.monotonic()
+        #: Whether the next attempt has to find out which record Kafka refuses.
+        self._explain = False
         if self._guarantee == "exactly-once":
             self._ensure(self._markers, 1, {"cleanup.policy": "compact"}, own=True)
 
@@ -139,7 +142,8 @@ class KafkaSink(Sink):
         topics = {}
         for topic, namespace in namespaces.items():
             target = target_topic(str(config["sink.kafka.topic"]), topic, namespace)
-            topics[topic] = (target, self._target(target, topic))
+            last = max(partition for name, partition in batch.ranges if name == topic)
+            topics[topic] = (target, self._target(target, topic, last))
         settings = Settings(
             self.context.name,
             self._client,
@@ -154,18 +158,16 @@ class KafkaSink(Sink):
             config["sink.kafka.timestamps"],
             str(config["sink.kafka.acks"]),
             config["sink.kafka.transaction.timeout.ms"],
+            self._explain,
         )
         task = _writing(settings, dict(batch.ranges), self.points)
         try:
             found = rows.mapInArrow(task, _RESULT).collect()
         except Exception as error:
-            if _CRASH in str(error):
-                raise Retriable(
-                    "Kafka sink: a Python worker of Spark died; the batch is written again. If it was killed for "
-                    "its memory, lower "
-                    "source.max.offsets.per.trigger or raise the machine's memory."
-                ) from error
-            raise cause_of(error) from error
+            cause = cause_of(error)
+            self._explain = EXPLAIN in str(cause)
+            raise cause from error
+        self._explain = False
         for row in found:
             self._positions[settings.group, row["topic"], row["partition"]] = batch.ranges[row["topic"], row["partition"]][1]
         skipped = sum(row["skipped"] for row in found)
@@ -208,23 +210,69 @@ class KafkaSink(Sink):
 
     # Topics.
 
-    def _target(self, target: str, topic: str) -> int:
-        """The number of the target's partitions; makes it if need be."""
+    def _target(self, target: str, topic: str, partition: int) -> int:
+        """The number of the target's partitions; makes it, or gives it more, if need be.
+
+        Args:
+            target: the topic to write to.
+            topic: the source.
+            partition: the last of the source's partitions that the batch has.
+        """
         config = self.context.config
-        if topic not in self._sources:
+        if self._sources.get(topic, ("", 0))[1] <= partition:  # not asked yet, or the source has grown
             self._sources[topic] = self._describe(topic, source=True) or ("", 0)
-        partitions = self._sources[topic][1]
+            self._targets.pop(target, None)
+        partitions = max(self._sources[topic][1], partition + 1)
         if target not in self._targets:
             wanted = config["sink.kafka.topic.partitions"]
-            self._targets[target] = self._ensure(target, partitions if wanted < 1 else wanted, config.prefixed(TOPIC_CONFIG))
+            properties = self._record_size(topic) | dict(config.prefixed(TOPIC_CONFIG))
+            self._targets[target] = self._ensure(target, partitions if wanted < 1 else wanted, properties)
         if config["sink.kafka.partitioner"] == "source" and self._targets[target] < partitions:
-            del self._targets[target]
-            raise Fatal(
-                f"Kafka sink: topic {target} has fewer partitions than {topic} ({partitions}), so partitions can't be "
-                f"kept. Give it as "
-                "many, or set sink.kafka.partitioner=key."
-            )
+            found = self._targets.pop(target)
+            if not config["sink.kafka.topic.grow"]:
+                raise Fatal(
+                    f"Kafka sink: topic {target} has fewer partitions ({found}) than {topic} ({partitions}), so partitions "
+                    f"can't be kept. Give it as many (kafka-topics.sh --alter --topic {target} --partitions {partitions}, or "
+                    "sink.kafka.topic.grow=true), or set sink.kafka.partitioner=key."
+                )
+            self._targets[target] = self._grow(target, partitions)
         return self._targets[target]
+
+    def _record_size(self, topic: str) -> dict[str, str]:
+        """``max.message.bytes`` for a copy of ``topic``; empty where Kafka's default will do."""
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
+
+        admin = AdminClient(clients.confluent(self.context.config))
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        try:
+            found = admin.describe_configs([resource], request_timeout=_TIMEOUT_S)[resource].result(2 * _TIMEOUT_S)
+        except (KafkaException, TimeoutError) as error:  # the right to look at it may be missing
+            self.context.log.warning("the max.message.bytes of topic %s is not known: %s", topic, error)
+            return {}
+        size = int(found["max.message.bytes"].value or 0)
+        return {"max.message.bytes": str(size)} if size > _DEFAULT_RECORD_SIZE else {}
+
+    def _grow(self, name: str, partitions: int) -> int:
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
+
+        admin = AdminClient(self._client)
+        try:
+            admin.create_partitions([NewPartitions(name, partitions)])[name].result(2 * _TIMEOUT_S)
+        except (KafkaException, TimeoutError) as error:
+            raise _judged(error, f"topic {name} can't be given {partitions} partitions") from error
+        self.context.log.warning("topic %s was given partitions, it has %d now", name, partitions)
+        return self._shown(name, partitions)
+
+    def _shown(self, name: str, partitions: int) -> int:
+        """Wait until the brokers show a topic with so many partitions; how many they show."""
+        deadline = time.monotonic() + _TIMEOUT_S
+        while (found := self._describe(name)) is None or found[1] < partitions:
+            if time.monotonic() > deadline:
+                raise Retriable(f"Kafka sink: topic {name} was made or changed, but no broker shows it")
+            time.sleep(0.1)
+        return found[1]
 
     def _ensure(self, name: str, partitions: int, properties: Mapping[str, str], *, own: bool = False) -> int:
         from confluent_kafka import KafkaException
@@ -240,14 +288,9 @@ class KafkaSink(Sink):
         topic = NewTopic(name, partitions, config["sink.kafka.topic.replication.factor"], config=dict(properties))
         try:
             create_topic(admin, topic, _TIMEOUT_S)
-        except KafkaException as error:
-            raise (Retriable if error.args[0].retriable() else Fatal)(
-                f"Kafka sink: topic {name} can't be made: {error.args[0].str()}. Make it, or correct sink.kafka.topic.*."
-            ) from error
-        found = self._describe(name)
-        if found is None:
-            raise Retriable(f"Kafka sink: topic {name} was created, and a broker does not know it")
-        return found[1]
+        except (KafkaException, TimeoutError) as error:
+            raise _judged(error, f"topic {name} can't be made") from error
+        return self._shown(name, 1)
 
     def _describe(self, name: str, *, source: bool = False) -> tuple[str, int] | None:
         """Id and number of partitions of a topic, or None."""
@@ -256,12 +299,23 @@ class KafkaSink(Sink):
 
         admin = AdminClient(clients.confluent(self.context.config) if source else self._client)
         try:
-            found = admin.describe_topics(TopicCollection([name]), request_timeout=_TIMEOUT_S)[name].result(_TIMEOUT_S)
+            found = admin.describe_topics(TopicCollection([name]), request_timeout=_TIMEOUT_S)[name].result(2 * _TIMEOUT_S)
+        except TimeoutError as error:
+            raise Retriable(f"Kafka sink: topic {name} can't be looked up: Kafka does not answer") from error
         except KafkaException as error:
             if error.args[0].name() in {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"}:
                 return None
             raise Retriable(f"Kafka sink: topic {name} can't be looked up: {error.args[0].str()}") from error
         return str(found.topic_id), len(found.partitions)
+
+
+def _judged(error: Exception, text: str) -> Exception:
+    """The error for an answer of the admin client; none at all (``TimeoutError``) and passing faults are tried again."""
+    if isinstance(error, TimeoutError):
+        return Retriable(f"Kafka sink: {text}: Kafka does not answer")
+    cause = error.args[0]
+    kind = Retriable if cause.retriable() else Fatal
+    return kind(f"Kafka sink: {text}: {cause.str()}. Do it yourself, or correct sink.kafka.topic.*.")
 
 
 def _quoted(name: str) -> str:

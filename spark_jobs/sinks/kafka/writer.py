@@ -11,21 +11,26 @@ under ``read_committed`` and after the producer's ``init_transactions``, which e
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from connectors.errors import Fatal, Retriable
 from spark_jobs.groups import committed
 from spark_jobs.producers import reason
+from spark_jobs.sinks.kafka.markers import failure, marker_key, quiet, read_markers
+from spark_jobs.watchdog import limit
 from worker.converters.partitioner import partition as partition_of_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     import pyarrow as pa
     from confluent_kafka import KafkaException
@@ -33,7 +38,17 @@ if TYPE_CHECKING:
     from spark_jobs.sinks.kafka.config import Settings
 
 _log = logging.getLogger(__name__)
-_TIMEOUT_S: Final = 60.0
+_ABORT_S: Final = 10.0
+#: What a commit says of records that were not delivered.
+_UNDELIVERED: Final = "message(s) failed delivery"
+#: Asks the sink for another attempt, with ``Settings.explain``.
+EXPLAIN: Final = "the batch is done again to find the record"
+#: The client's own limit of a record, at its most: the topic's limit counts, and what came from a topic may fit into another.
+_OF_PRODUCERS: Final = {
+    "queue.buffering.max.messages": 200_000,
+    "message.max.bytes": 1_000_000_000,
+    "delivery.report.only.error": True,
+}
 _POLL_EVERY: Final = 1000
 _PRODUCERS_KEPT: Final = 128
 #: Called at points of a transaction; tests stop the process there.
@@ -96,26 +111,29 @@ class Resident:
             {
                 "linger.ms": 20,
                 "compression.type": "lz4",
-                "queue.buffering.max.messages": 200_000,
+                **_OF_PRODUCERS,
                 **settings.client,
                 "transactional.id": transactional_id,
                 "transaction.timeout.ms": settings.transaction_timeout_ms,
                 "retry.backoff.ms": 20,
             },
-            logger=_quiet(),
+            logger=quiet(),
         )
         try:
-            producer.init_transactions(_TIMEOUT_S)
+            with limit(f"init_transactions of {transactional_id}", settings.timeout_s):
+                producer.init_transactions(settings.timeout_s)
         except KafkaException as error:
             raise failure(error, f"transactions of {transactional_id} can't be begun") from error
         owned = self._owned[_address(settings), transactional_id] = _Owned(producer)
         while len(self._owned) > _PRODUCERS_KEPT:
-            self._owned.popitem(last=False)
+            with limit("the end of the longest unused producer", settings.timeout_s):
+                self._owned.popitem(last=False)
         return owned
 
     def drop(self, settings: Settings, transactional_id: str) -> None:
-        """Give the producer up."""
-        self._owned.pop((_address(settings), transactional_id), None)
+        """Give the producer up; a writer that still has it is the last one to let it go."""
+        with limit(f"the end of the producer {transactional_id}", settings.timeout_s):
+            self._owned.pop((_address(settings), transactional_id), None)
 
     def plain(self, settings: Settings) -> Any:
         """The producer without transactions."""
@@ -128,18 +146,19 @@ class Resident:
                 {
                     "linger.ms": 20,
                     "compression.type": "lz4",
-                    "queue.buffering.max.messages": 200_000,
+                    **_OF_PRODUCERS,
                     **settings.client,
                     "enable.idempotence": safe,
                     "acks": "all" if safe else settings.acks,
                 },
-                logger=_quiet(),
+                logger=quiet(),
             )
         return self._plain[key]
 
     def drop_plain(self, settings: Settings) -> None:
         """Give the producer without transactions up: after some errors it would refuse every further record."""
-        self._plain.pop(_plain_key(settings), None)
+        with limit("the end of a producer", settings.timeout_s):
+            self._plain.pop(_plain_key(settings), None)
 
     def consumer(self, settings: Settings) -> Any:
         """The consumer that asks for positions; it never joins the group."""
@@ -154,7 +173,7 @@ class Resident:
                     "enable.auto.commit": False,
                     "isolation.level": "read_committed",
                 },
-                logger=_quiet(),
+                logger=quiet(),
             )
         return self._consumers[key]
 
@@ -168,38 +187,6 @@ def _address(settings: Settings) -> str:
 
 def _plain_key(settings: Settings) -> str:
     return f"{_address(settings)} {settings.guarantee} {settings.acks}"
-
-
-def _quiet() -> logging.Logger:
-    logger = logging.getLogger("spark_jobs.kafka_client")
-    logger.setLevel(logging.ERROR)
-    return logger
-
-
-def failure(error: Any, what: str) -> Exception:
-    """The error to raise for a ``KafkaException``: fencing and passing faults are tried again, refusals fail the job."""
-    from confluent_kafka import KafkaError
-
-    cause = error.args[0] if error.args else error
-    text = f"Kafka sink: {what}: {cause.str() if hasattr(cause, 'str') else cause}"
-    refused = {
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.MSG_SIZE_TOO_LARGE,
-        KafkaError.INVALID_RECORD,
-        KafkaError.INVALID_TRANSACTION_TIMEOUT,
-        KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-    }
-    code = cause.code() if hasattr(cause, "code") else None
-    if code in refused:
-        return Fatal(
-            f"{text}. Give the job's user the rights (WRITE on the topic and the transactional id, READ on the "
-            f"group), or correct "
-            "sink.kafka.* for this size."
-        )
-    return Retriable(text)
 
 
 class PartitionWriter:
@@ -235,7 +222,8 @@ class PartitionWriter:
         self._id = settings.transactional_id(topic, partition)
         self._target, self._count = settings.topics[topic]
         self._transactional = settings.guarantee == "exactly-once"
-        self._failures: list[str] = []
+        #: Offsets of records that Kafka refused, with the error; the first one counts.
+        self._failures: list[tuple[int, Any]] = []
         self._since_poll = 0
         self.written = 0
         self.skipped = 0
@@ -268,14 +256,20 @@ class PartitionWriter:
             return
         try:
             if self._transactional and not self._begun:
-                self._producer.begin_transaction()
+                with self._limit("begin_transaction"):
+                    self._producer.begin_transaction()
                 self._begun = True
                 self._points("begun")
             self._produce(batch, offsets)
         except KafkaException as error:
             raise self._failed(error, f"{self._at[0]}-{self._at[1]} can't be written to {self._target}") from error
 
+    def _limit(self, what: str) -> AbstractContextManager[None]:
+        return limit(f"{what} of {self._id}", self._settings.timeout_s)
+
     def _produce(self, batch: pa.RecordBatch, offsets: Sequence[int]) -> None:
+        from confluent_kafka import KafkaException
+
         settings, target, produce = self._settings, self._target, self._producer.produce
         count = len(offsets)
         keys: Sequence[Any] = [None] * count if settings.keyless else batch.column("key").to_pylist()
@@ -283,17 +277,23 @@ class PartitionWriter:
         partitions = self._partitions(keys, offsets)
         times = millis(batch.column("timestamp")) if settings.timestamps else [0] * count
         headers = header_lists(batch)
-        delivered = None if self._transactional or settings.guarantee == "none" else self._delivered
+        # In a transaction the commit fails with what was not delivered. It does not say which record, and why. The sink then
+        # has the batch done again with reports of each record, which cost a quarter of the time of handing it over.
+        wanted = settings.guarantee == "at-least-once" or settings.explain
+        delivered = self._delivered if wanted else None
         for index in range(count):
             arguments: dict[str, Any] = {} if headers is None or not headers[index] else {"headers": headers[index]}
             if delivered is not None:
-                arguments["on_delivery"] = delivered
+                arguments["on_delivery"] = partial(delivered, offsets[index])
             while True:
                 try:
                     produce(target, values[index], keys[index], partitions[index], timestamp=times[index], **arguments)
                     break
                 except BufferError:
                     self._wait_for_room()
+                except KafkaException as error:
+                    self._failures.append((offsets[index], error.args[0]))
+                    raise
             self._since_poll += 1
             if self._since_poll >= _POLL_EVERY:
                 self._since_poll = 0
@@ -301,14 +301,16 @@ class PartitionWriter:
         self.written += count
 
     def _wait_for_room(self) -> None:
-        deadline = time.monotonic() + _TIMEOUT_S
+        deadline = time.monotonic() + self._settings.timeout_s
         before = len(self._producer)
         while len(self._producer) >= before:
-            self._producer.poll(0.05)
+            with self._limit("poll"):
+                self._producer.poll(0.05)
             if time.monotonic() > deadline:
                 self._give_up()
                 raise Retriable(
-                    f"Kafka sink: {self._target} takes no records; the client's queue is full for {_TIMEOUT_S:.0f} s"
+                    f"Kafka sink: {self._target} takes no records; the client's queue is full for "
+                    f"{self._settings.timeout_s:.0f} s"
                 )
 
     def _partitions(self, keys: Sequence[bytes | None], offsets: Sequence[int]) -> Sequence[int]:
@@ -339,16 +341,17 @@ class PartitionWriter:
                     raise self._failed(error, f"the transaction of {self._at[0]}-{self._at[1]} can't be committed") from error
         elif self._settings.guarantee == "at-least-once":
             try:
-                left = self._producer.flush(_TIMEOUT_S)
+                with self._limit("flush"):
+                    left = self._producer.flush(self._settings.timeout_s)
             except KafkaException as error:
                 raise self._failed(error, f"{self._at[0]}-{self._at[1]} can't be written to {self._target}") from error
             if self._failures:
                 self._resident.drop_plain(self._settings)
-                raise Retriable(
-                    f"Kafka sink: {len(self._failures)} records were not taken by {self._target}: {self._failures[0]}"
-                )
+                raise self._refusal()
             if left:
-                raise Retriable(f"Kafka sink: {left} records were not confirmed by {self._target} within {_TIMEOUT_S:.0f} s")
+                raise Retriable(
+                    f"Kafka sink: {left} records were not confirmed by {self._target} within {self._settings.timeout_s:.0f} s"
+                )
         else:
             self._producer.poll(0)
         return Written(*self._at, self.written, self.skipped)
@@ -366,16 +369,18 @@ class PartitionWriter:
             marker_key(settings.stream, topic, partition),
         )
         position = TopicPartition(topic, partition, self._end, f"{self._owned.token} {topic_id}")
-        self._producer.send_offsets_to_transaction(
-            [position], self._resident.consumer(settings).consumer_group_metadata(), _TIMEOUT_S
-        )
+        with self._limit("send_offsets_to_transaction"):
+            group = self._resident.consumer(settings).consumer_group_metadata()
+            self._producer.send_offsets_to_transaction([position], group, settings.timeout_s)
         self._points("before-commit")
+        deadline = time.monotonic() + settings.timeout_s
         while True:
             try:
-                self._producer.commit_transaction(_TIMEOUT_S)
+                with self._limit("commit_transaction"):
+                    self._producer.commit_transaction(settings.timeout_s)
                 break
             except KafkaException as error:
-                if not error.args[0].retriable():
+                if not error.args[0].retriable() or time.monotonic() > deadline:
                     raise
         self._points("after-commit")
 
@@ -415,7 +420,10 @@ class PartitionWriter:
         from confluent_kafka import KafkaException, TopicPartition
 
         try:
-            found = committed(self._resident.consumer(self._settings), [TopicPartition(*self._at)], _TIMEOUT_S)[0]
+            with self._limit("the question for the position"):
+                found = committed(
+                    self._resident.consumer(self._settings), [TopicPartition(*self._at)], self._settings.timeout_s
+                )[0]
         except KafkaException as error:
             raise failure(
                 error, f"the position of {self._at[0]}-{self._at[1]} in group {self._settings.group} can't be read"
@@ -424,13 +432,41 @@ class PartitionWriter:
 
     def _failed(self, error: KafkaException, what: str) -> Exception:
         """Give up; returns what to raise."""
+        from confluent_kafka import KafkaError, KafkaException
+
         cause = error
         if self._transactional:
+            with contextlib.suppress(KafkaException), self._limit("poll"):
+                self._producer.poll(0)
             cause = reason(self._producer, error)
         else:
             self._resident.drop_plain(self._settings)
+        code = error.args[0].code()
+        undelivered = code in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD) or _UNDELIVERED in str(error)
+        if self._failures and code != KafkaError._FATAL:  # noqa: SLF001 - its only name
+            found = self._refusal()
+        elif undelivered and self._transactional and not self._settings.explain:
+            found = Retriable(f"Kafka sink: {what}: {cause.args[0].str()}; {EXPLAIN}")
+        else:
+            found = failure(cause, what)
         self._give_up()
-        return failure(cause, what)
+        return found
+
+    def _refusal(self) -> Exception:
+        """The error for the first record that Kafka did not take."""
+        from confluent_kafka import KafkaError
+
+        offset, error = self._failures[0]
+        more = f" (and {len(self._failures) - 1} more records)" if len(self._failures) > 1 else ""
+        text = f"Kafka sink: the record of {self._at[0]}-{self._at[1]} offset {offset} can't be written to topic {self._target}"
+        if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            return Fatal(
+                f"{text}: it is larger than the topic takes{more}. Raise max.message.bytes of {self._target} "
+                f"(kafka-configs.sh --alter --entity-type topics --entity-name {self._target} --add-config "
+                "max.message.bytes=...; for topics that the sink makes sink.kafka.topic.config.max.message.bytes), and "
+                "sink.kafka.producer.message.max.bytes if it is set"
+            )
+        return failure(error, f"{text}{more}")
 
     def _give_up(self) -> None:
         """Abort what is open; the producer is not used again."""
@@ -440,7 +476,8 @@ class PartitionWriter:
             return
         if self._begun:
             try:
-                self._producer.abort_transaction(10.0)
+                with self._limit("abort_transaction"):
+                    self._producer.abort_transaction(min(_ABORT_S, self._settings.timeout_s))
             except KafkaException:
                 _log.info("a transaction of %s could not be aborted; the next producer does it", self._id)
         self._begun = False
@@ -450,59 +487,14 @@ class PartitionWriter:
         """The task failed elsewhere: abort."""
         self._give_up()
 
-    def _delivered(self, error: Any, message: Any) -> None:
+    def _delivered(self, offset: int, error: Any, message: Any) -> None:
+        """Take note of a failure; what was given up after it is none."""
+        from confluent_kafka import KafkaError
+
         del message
-        if error is not None:
-            self._failures.append(error.str())
-
-
-def marker_key(stream: str, topic: str, partition: int) -> bytes:
-    """The key of a marker."""
-    return json.dumps([stream, topic, partition]).encode()
-
-
-def read_markers(settings: Settings) -> dict[bytes, tuple[int, str]]:
-    """All positions in the compacted topic, each with the id of the source topic. Blocks until its end is read.
-
-    Raises:
-        Retriable: it can't be read to its end.
-    """
-    from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-
-    consumer = Consumer(
-        {
-            **settings.client,
-            "group.id": settings.group,
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-        },
-        logger=_quiet(),
-    )
-    found: dict[bytes, tuple[int, str]] = {}
-    try:
-        partitions = consumer.list_topics(settings.markers, _TIMEOUT_S).topics[settings.markers].partitions
-        consumer.assign([TopicPartition(settings.markers, number, 0) for number in partitions])
-        open_ends = set(partitions)
-        deadline = time.monotonic() + _TIMEOUT_S
-        while open_ends:
-            for message in consumer.consume(1000, 1.0):
-                trouble, key, value = message.error(), message.key(), message.value()
-                if trouble is not None:
-                    if trouble.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - its only name
-                        raise Retriable(f"Kafka sink: {settings.markers} can't be read: {trouble.str()}")
-                    open_ends.discard(message.partition())
-                elif key is not None and value is not None:
-                    data = json.loads(value)
-                    found[key] = (int(data["offset"]), str(data["topic_id"]))
-            if time.monotonic() > deadline:
-                raise Retriable(f"Kafka sink: {settings.markers} could not be read to its end within {_TIMEOUT_S:.0f} s")
-    except KafkaException as error:
-        raise failure(error, f"{settings.markers} can't be read") from error
-    finally:
-        consumer.close()
-    return found
+        given_up = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)  # noqa: SLF001 - their only names
+        if error is not None and error.code() not in given_up:
+            self._failures.append((offset, error))
 
 
 def millis(column: pa.Array) -> list[int]:

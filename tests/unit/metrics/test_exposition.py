@@ -131,9 +131,14 @@ def test_a_connector_that_moves_data_itself_has_a_sinks_metrics() -> None:
             "kafka_connect_sink_task_sink_record_lag_max": 5, "kafka_connect_sink_task_partition_count": 2,
             "kafka_connect_sink_task_offset_commit_seq_no": 7, "kafka_connect_sink_task_put_batch_max_time_ms": 500,
             "kafka_connect_sink_task_put_batch_avg_time_ms": 400, "millrace_job_up": 1, "millrace_job_lag_records": 8,
+            "millrace_job_retrying": 0,
             "millrace_job_starts_total": 2, "millrace_job_busy_seconds_total": 4, "millrace_job_state_rows": 3}.items():
         assert value(found, name, **labels) == expected, name
     assert not [name for name in found if name.startswith("kafka_connect_source_task")]
+    away = JobProgress(phase="retrying", partitions=[JobPartition("in", 0, 10, -1), JobPartition("in", 1, 20, 5)])
+    found = exposed(Family.A, Family.D, tasks=table(job(job=away)))
+    assert value(found, "millrace_job_retrying", **labels) == 1
+    assert not {"millrace_job_lag_records", "kafka_connect_sink_task_sink_record_lag_max"} & found.keys()
     found = exposed(Family.A, tasks=table(job(job=JobProgress(phase="failed"), state="FAILED")))
     assert value(found, "millrace_job_up", **labels) == 0
     assert value(found, "kafka_connect_sink_task_offset_commit_seq_no", **labels) == -1

@@ -177,6 +177,21 @@ def test_the_life_of_a_job(bench: Bench) -> None:
     assert float(series[f"millrace_job_lines_files{labels}"]) >= 1
     assert not [name for name in series if name.startswith("kafka_connect_source_task") and bench.name in name]
 
+    # Its target is away: the task runs, and says since when and why, until it works again.
+    (bench.folder / "away").touch()
+    bench.send(20)
+    trace = wait_for(lambda: bench.task().get("trace"), "the status shows the trouble", detail=bench.about)
+    assert bench.task()["state"] == "RUNNING"
+    assert "the job retries since 20" in trace
+    assert "the folder is away" in trace
+    progress = wait_for(lambda: (now := bench.progress())["phase"] == "retrying" and now, "the trouble is in the progress")
+    assert progress["error"] == "the folder is away"
+    assert progress["retrying_since"]
+    (bench.folder / "away").unlink()
+    bench.wait_for_lines()
+    wait_for(lambda: "trace" not in bench.task(), "the trouble is over", detail=bench.about)
+    wait_for(lambda: bench.progress()["phase"] == "running", "the progress is that of a job that works")
+
     # Pause ends the process; resume goes on from the checkpoint.
     bench.put("/pause", 202)
     bench.wait_task("PAUSED")

@@ -200,6 +200,10 @@ def test_a_plan_says_what_would_be_done(bench: Bench, capsys: pytest.CaptureFixt
     assert f"{topic}: 2 partitions, from earliest (0: 0, 1: 0), 3 records to read" in said
     assert "guarantee: at-least-once" in said
     assert not (bench.folder / job["name"]).exists()
+    absent = bench.job("frame-no-such-topic")
+    for options, would in (({}, "wait until it does"), (NOW, "fail")):
+        assert main(["plan", str(bench.file(absent | options))]) == 0
+        assert f"frame-no-such-topic: does not exist; the job would {would}" in capsys.readouterr().out
 
 
 def test_a_topic_that_does_not_exist_yet_is_waited_for(spark: SparkSession, bench: Bench) -> None:

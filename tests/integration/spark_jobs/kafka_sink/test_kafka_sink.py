@@ -13,14 +13,19 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stub forgets one
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub forgets some
+    AdminClient,
+    NewPartitions,
+    NewTopic,
+)
 
 from connectors.errors import Fatal, Retriable
 from spark_jobs.config_keys import FRAME
 from spark_jobs.contract import RAW_COLUMNS, Batch, JobContext
 from spark_jobs.sinks.kafka.config import Settings
+from spark_jobs.sinks.kafka.markers import marker_key, read_markers
 from spark_jobs.sinks.kafka.sink import KafkaSink
-from spark_jobs.sinks.kafka.writer import PartitionWriter, Resident, marker_key, read_markers
+from spark_jobs.sinks.kafka.writer import PartitionWriter, Resident
 from spark_jobs.sources.debezium import DebeziumSource
 
 if TYPE_CHECKING:
@@ -299,9 +304,51 @@ def test_a_producer_that_refused_a_record_is_not_used_again(bootstrap: str, uniq
     resident = Resident()
     first = resident.plain(settings)
     large = records(topics[0], 0, 1).set_column(5, "value", pa.array([b"x" * 2000]))
-    with pytest.raises(Fatal, match="Message size too large"):
+    with pytest.raises(Fatal, match=rf"the record of {topics[0]}-0 offset 0 can't be written to topic {topics[1]}: it is "
+                                    r"larger.*sink\.kafka\.producer\.message\.max\.bytes"):
         PartitionWriter(settings, topics[0], 0, 0, 1, resident=resident).write(large)
     assert resident.plain(settings) is not first
     writer = PartitionWriter(settings, topics[0], 0, 0, 1, resident=resident)
     writer.write(records(topics[0], 0, 1))
     assert writer.finish().written == 1
+
+
+def test_large_records_and_sources_that_grow(spark: SparkSession, bootstrap: str, unique: Callable[[str], str]) -> None:
+    """A topic that the sink makes takes what its source takes; partitions that the source gains are added, or asked for."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    topic = unique("in")
+    admin.create_topics([NewTopic(topic, 1, 1, config={"max.message.bytes": "4000000"})])[topic].result(20)
+
+    def send(partition: int, *values: bytes) -> None:
+        # A new client: it knows of new partitions.
+        producer = Producer({"bootstrap.servers": bootstrap, "message.max.bytes": 4_000_000})
+        for value in values:
+            producer.produce(topic, value, partition=partition)
+        assert producer.flush(30) == 0
+
+    def all_of(counts: dict[int, int]) -> Batch:
+        made = batch(spark, bootstrap, topic)
+        return replace(made, ranges={(topic, partition): (0, count) for partition, count in counts.items()})
+
+    send(0, b"a", os.urandom(2_000_000))  # Kafka's limit is one of compressed records
+    strict = sink(spark, bootstrap, unique("strict"), topic, **{"sink.kafka.topic": make(bootstrap, unique("small"), 1)})
+    # The first failure does not say which record it is: the batch is done again to find out.
+    with pytest.raises(Retriable, match="the batch is done again to find the record"):
+        strict.write(all_of({0: 2}))
+    with pytest.raises(Fatal, match=rf"the record of {topic}-0 offset 1 can't be written to topic .*: it is larger than the "
+                                    rf"topic takes.*max\.message\.bytes"):
+        strict.write(all_of({0: 2}))
+    growing = sink(spark, bootstrap, unique("growing"), topic, **{"sink.kafka.topic.grow": "true"})
+    asking = sink(spark, bootstrap, unique("asking"), topic, **{"sink.kafka.topic": "${topic}.second"})
+    for each in (growing, asking):
+        assert each.write(all_of({0: 2})) == 2
+    admin.create_partitions([NewPartitions(topic, 3)])[topic].result(20)
+    deadline = time.monotonic() + 30
+    while len(admin.list_topics(topic, 20).topics[topic].partitions) < 3:
+        assert time.monotonic() < deadline
+    send(2, b"new")
+    assert growing.write(all_of({0: 2, 2: 1})) == 1
+    found = {(message.partition(), len(message.value())) for message in committed(bootstrap, f"{topic}.out")}
+    assert found == {(0, 1), (0, 2_000_000), (2, 3)}
+    with pytest.raises(Fatal, match=rf"topic {topic}\.second has fewer partitions \(1\) than {topic} \(3\).*--partitions 3"):
+        asking.write(all_of({0: 2, 2: 1}))

@@ -60,6 +60,12 @@ if what == "die":
 if what == "end":
     emit("stopped", reason="done", batch=0)
     leave(0)
+if what == "trouble":
+    trouble = {"part": "batch", "since": "2026-11-21T00:00:00.000Z", "error": "the target is away"}
+    for attempt in (1, 2):
+        emit("retrying", attempt=attempt, batch=None, pause_s=0.1, **trouble)
+    emit("progress", rows=0, duration_ms=0, rows_per_s=0.0, position={}, lag={}, lag_total=None, metrics={},
+         retrying={**trouble, "attempts": 2})
 number = 0
 while not ended.wait(0.02):
     emit("progress", batch=number, rows=10, written=9, duration_ms=100, rows_per_s=100.0,

@@ -19,6 +19,7 @@ from connectors.errors import ConfigInvalid, Fatal, Retriable
 from spark_jobs import connector
 from spark_jobs.config_keys import FRAME
 from spark_jobs.connector import SparkJob, SparkJobTask, command, install_text, take_progress
+from worker.control.progress import shown_progress
 from worker.job_config import JOB_CONFIG, foreign, job_properties, tasks_note, worker_kafka
 from worker.plugins import PluginRegistry
 from worker.validation import plugin_config, validate
@@ -153,6 +154,39 @@ def test_progress_is_counted_once_a_batch() -> None:
     assert progress.metrics == {"state": 3.0}
 
 
+def test_a_lag_that_is_not_known_is_no_zero_and_a_trouble_lasts() -> None:
+    progress = JobProgress()
+    trouble = {"part": "lag", "since": "2026-11-21T00:00:00.500Z", "attempts": 2, "error": "Kafka is away\nmore"}
+    event = {"rows": 0, "duration_ms": 0, "rows_per_s": 0.0, "position": {"in": {"0": 7}}, "lag": {}, "lag_total": None,
+             "metrics": {}, "retrying": trouble}
+    take_progress(progress, event)
+    assert progress.partitions == [JobPartition("in", 0, 7, -1)]
+    assert (progress.phase, progress.error, progress.retrying_since) == ("retrying", "Kafka is away", 1795219200.5)
+    shown = shown_progress("w", progress)
+    assert shown["lag"] == {"total": None, "max": None}
+    assert shown["partitions"] == [{"topic": "in", "partition": 0, "offset": 7, "lag": None}]
+    assert (shown["phase"], shown["error"]) == ("retrying", "Kafka is away")
+    assert shown["retrying_since"] == "2026-11-21T00:00:00.500Z"
+    assert shown_progress("w", JobProgress())["lag"] == {"total": None, "max": None}
+    take_progress(progress, {**event, "lag": {"in": {"0": 5}}, "lag_total": 5, "retrying": None})
+    shown = shown_progress("w", progress)
+    assert shown["lag"] == {"total": 5, "max": 5}
+    assert (shown["phase"], "error" in shown, "retrying_since" in shown) == ("running", False, False)
+
+
+async def test_a_trouble_is_in_the_status_while_it_lasts(context: Any) -> None:
+    made = context(do="trouble")
+    run = asyncio.create_task(SparkJobTask(made).run())
+    end = time.monotonic() + 10
+    while len(made.said) < 3:
+        assert time.monotonic() < end, made.said
+        await asyncio.sleep(0.01)
+    run.cancel()
+    await asyncio.wait({run})
+    assert made.said == ["running", "the job retries since 2026-11-21T00:00:00+00:00: the target is away", "running"]
+    assert made.progress.retries == 2
+
+
 def test_no_option_stands_on_the_command_line() -> None:
     assert command(7)[1:] == ["-m", "spark_jobs.run", "-", "--events", "7", "--supervised"]
 
@@ -174,8 +208,8 @@ class Context:
         self.left: float | None = None
         del home
 
-    def running(self) -> None:
-        self.said.append("running")
+    def running(self, trouble: Exception | None = None) -> None:
+        self.said.append("running" if trouble is None else str(trouble))
 
     def topic_used(self, topic: str) -> None:
         self.topics.add(topic)

@@ -92,13 +92,25 @@ def test_status_in_words() -> None:
     lines = status_table([
         {"job": "a", "state": "running", "running": True, "pid": 7, "checkpoint": "/c",
          "progress": {"batch": 3, "lag_total": 12, "time": "2026-11-21T00:00:00.000Z"}},
-        {"job": "bb", "state": "failed", "running": False, "pid": 8, "failed": {"error": "one\ntwo"}},
+        {"job": "bb", "state": "failed", "running": False, "pid": 8, "failed": {"error": "one\ntwo", "trace": "Traceback"}},
         {"job": "c", "state": "died", "running": False},
+        {"job": "d", "state": "retrying", "running": True, "pid": 9, "progress": {
+            "batch": 3, "lag_total": None, "time": "2026-11-21T00:00:10.000Z", "retrying": {
+                "part": "batch", "since": "2026-11-21T00:00:00.000Z", "attempts": 4, "error": "table t is locked\nby 5"}},
+         "retrying": {"attempt": 2, "time": "2026-11-21T00:00:01.000Z", "since": "2026-11-21T00:00:00.000Z", "error": "old"}},
     ])
     assert lines[1].split() == ["a", "running", "7", "3", "12", "2026-11-21T00:00:00.000Z", "/c"]
     assert lines[2].split() == ["bb", "failed", "-", "-", "-", "-", "-"]
-    assert lines[3:5] == ["    one", "    two"]
-    assert "goes on from the checkpoint" in lines[6]
+    assert lines[3] == "    one (all of it: millrace job status bb)"
+    assert "goes on from the checkpoint" in lines[5]
+    assert lines[6].split()[:5] == ["d", "retrying", "9", "3", "unknown"]
+    assert lines[7:] == ["    retries batch since 2026-11-21T00:00:00.000Z, 4 failed attempts: table t is locked"]
+
+
+def test_the_status_of_a_job_that_is_named_shows_the_whole_error() -> None:
+    lines = status_table([{"job": "b", "state": "failed", "running": False,
+                           "failed": {"error": "one\ntwo", "trace": "Traceback\n  three"}}], full=True)
+    assert lines[2:] == ["    one", "    two", "    Traceback", "      three"]
 
 
 @pytest.mark.parametrize(("location", "path"), [

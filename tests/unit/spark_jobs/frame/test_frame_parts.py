@@ -130,6 +130,14 @@ def test_metrics_text() -> None:
                    'millrace_job_progress_timestamp_seconds{job="j\\"x"} 4.5', 'millrace_job_batch_records{job="j\\"x"} 10',
                    "# TYPE millrace_job_records_total counter"):
         assert wanted in lines
+    assert 'millrace_job_retrying{job="j\\"x"} 1' in lines
+    # A sign of life is no recovery, and a lag that is not known is no 0.
+    numbers.take(progress(rows=0, committed=False, duration_ms=0, lag={}, lag_total=None, retrying={"error": "away"}), 5.5)
+    lines = numbers.text().splitlines()
+    assert 'millrace_job_retrying{job="j\\"x"} 1' in lines
+    assert not [line for line in lines if line.startswith(("millrace_job_offsets_behind_latest", "millrace_job_lag_records"))]
+    numbers.take(progress(rows=0, committed=False, duration_ms=0), 5.7)
+    assert 'millrace_job_retrying{job="j\\"x"} 0' in numbers.text().splitlines()
     numbers.take({"event": "failed"}, 6.0)
     assert 'millrace_job_up{job="j\\"x"} 0' in numbers.text().splitlines()
 
@@ -170,7 +178,11 @@ def test_words_for_people() -> None:
     human = Human(out)
     for _ in range(3):
         human.write(json.dumps(progress(rows=0)))
-    assert out.getvalue() == "millrace: j: no new records; lag 7\n"
+    assert out.getvalue() == "millrace: j: records are waiting; lag 7\n"
+    assert sentence(progress(rows=0, lag_total=0)) == "j: no new records; lag 0"
+    assert sentence(progress(rows=0, lag_total=None)) == "j: no new records; lag unknown"
+    trouble = {"part": "batch", "since": "2026-11-21T00:00:00.000Z", "attempts": 3, "error": "away"}
+    assert sentence(progress(rows=0, retrying=trouble)) == "j: batch: retrying since 2026-11-21T00:00:00.000Z: away; lag 7"
 
 
 def test_a_bad_record_stops_the_job_and_says_where() -> None:

@@ -8,8 +8,9 @@ import pytest
 from connectors.errors import ConfigInvalid
 from spark_jobs.config_keys import FRAME
 from spark_jobs.sinks.kafka.config import CONFIG, Settings, group_of, target_topic
+from spark_jobs.sinks.kafka.markers import marker_key
 from spark_jobs.sinks.kafka.sink import KafkaSink
-from spark_jobs.sinks.kafka.writer import header_lists, marker_key, millis
+from spark_jobs.sinks.kafka.writer import header_lists, millis
 
 if TYPE_CHECKING:
     from connectors.options import Config

@@ -1,7 +1,10 @@
 """A sink and a source of the tests' own, found by ``module:Class`` as a user's would be."""
 from __future__ import annotations
 
+import ctypes
 import json
+import os
+import signal
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,14 +64,13 @@ class RowsSink(Sink):
                 order.write_text(f"away {count}")
             raise Retriable("the target is away")
         elif what == "task":
-            kind = {"Fatal": Fatal, "Retriable": Retriable}[value]
-            if kind is Retriable:
+            if value == "Retriable":
                 order.unlink()
 
             def fail(batches: Iterator[Any]) -> Iterator[Any]:
                 for each in batches:
                     if each.num_rows:
-                        raise kind(f"said by a task of batch {number}")
+                        _end_task(value, number)
                     yield each
 
             self.context.spark.range(1).mapInArrow(fail, "id long").collect()
@@ -79,6 +81,15 @@ class RowsSink(Sink):
 
     def close(self) -> None:
         Path(f"{self._path}.closed").touch()
+
+
+def _end_task(how: str, number: int) -> None:
+    """End a task, or its process."""
+    if how == "Crash":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how == "Segfault":
+        ctypes.string_at(0)
+    raise {"Fatal": Fatal, "Retriable": Retriable}[how](f"said by a task of batch {number}")
 
 
 def _plain(value: Any) -> Any:

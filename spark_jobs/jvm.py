@@ -1,0 +1,96 @@
+"""Spark's JVM as a process: the end of what it wrote, and how it ended."""
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: Lines of its output that are kept for the case that it ends, and what of them an error shows.
+_KEPT: Final = 60
+_SHOWN: Final = 8
+_LONGEST: Final = 500
+#: Its connections close a moment before the system knows that it has ended, seconds.
+_END_S: Final = 5.0
+#: Lines that say nothing about an end.
+_NOISE: Final = ("WARNING: ", "Setting default log level", "To adjust logging level", "Using Spark's default log4j", "\tat ")
+
+
+class JvmOutput:
+    """What a JVM writes: passed on to this process's standard error, its end kept."""
+
+    def __init__(self) -> None:
+        self._tail: deque[str] = deque(maxlen=_KEPT)
+        self._thread: threading.Thread | None = None
+
+    @contextlib.contextmanager
+    def captured(self) -> Iterator[None]:
+        """Whatever process is started in the block writes its standard output and error here."""
+        source, target = os.pipe()
+        standard = os.dup(1), os.dup(2)
+        os.dup2(target, 1)
+        os.dup2(target, 2)
+        os.close(target)
+        self._thread = threading.Thread(target=self._pass_on, args=(source, os.dup(standard[1])), name="jvm-output",
+                                        daemon=True)
+        self._thread.start()
+        try:
+            yield
+        finally:
+            for number, before in enumerate(standard, 1):
+                os.dup2(before, number)
+                os.close(before)
+
+    def _pass_on(self, source: int, target: int) -> None:
+        with os.fdopen(source, "rb") as lines:
+            for line in lines:
+                self._tail.append(line.decode("utf-8", "replace").rstrip())
+                with contextlib.suppress(OSError):
+                    os.write(target, line)
+        os.close(target)
+
+    def end(self) -> str:
+        """The last lines that say something; empty if there are none. Waits a moment for what is under way."""
+        if self._thread is not None:
+            self._thread.join(1.0)
+        lines = [line[:_LONGEST] for line in list(self._tail) if line and not line.startswith(_NOISE)]
+        return "\n".join(lines[-_SHOWN:])
+
+
+def death(gateway: Any, output: JvmOutput | None, *, wait: bool) -> str | None:
+    """Why Spark's JVM is no longer there, in words; None if it runs, or is not ours. Blocks for some seconds with ``wait``.
+
+    Args:
+        gateway: pyspark's, which knows the process; None if there is none.
+        output: what the JVM wrote.
+        wait: the connection to it broke: it may be about to end.
+    """
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    if process is None:
+        return None
+    if wait:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_END_S)
+    code = process.poll()
+    return None if code is None else ended_text(process.pid, code, "" if output is None else output.end())
+
+
+def ended_text(pid: int, code: int, said: str) -> str:
+    """How a JVM ended, with what it wrote last and what to do. Pure."""
+    if code < 0:
+        name = signal.Signals(-code).name if -code in signal.valid_signals() else str(-code)
+        how = f"was killed by signal {-code} ({name})"
+        advice = ("If nobody did that, the system did because it ran out of memory (see its log): lower spark.driver.memory "
+                  "and source.max.offsets.per.trigger, or give the machine more" if -code == signal.SIGKILL else
+                  "See what it wrote, and hs_err_pid*.log in its working directory")
+    else:
+        how = f"ended with exit code {code}"
+        advice = "Correct what it says: spark.driver.memory, spark.driver.extraJavaOptions or the Java runtime (JAVA_HOME)"
+    last = f". The last it wrote:\n{said}\n" if said else ". It wrote nothing. "
+    return f"Spark's JVM (process {pid}) {how}{last}{advice}"

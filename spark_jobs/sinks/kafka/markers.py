@@ -1,0 +1,102 @@
+"""Positions of the Kafka sink in a compacted topic, and what its errors mean."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+from connectors.errors import Fatal, Retriable
+from spark_jobs.watchdog import limit
+
+if TYPE_CHECKING:
+    from spark_jobs.sinks.kafka.config import Settings
+
+
+def quiet() -> logging.Logger:
+    """The logger of the sink's clients: they tell of every connection, and errors that matter are raised."""
+    logger = logging.getLogger("spark_jobs.kafka_client")
+    logger.setLevel(logging.ERROR)
+    return logger
+
+
+def failure(error: Any, what: str) -> Exception:
+    """The error to raise for a ``KafkaException``: fencing and passing faults are tried again, refusals fail the job."""
+    from confluent_kafka import KafkaError
+
+    cause = error.args[0] if error.args else error
+    text = f"{'' if what.startswith('Kafka sink') else 'Kafka sink: '}{what}: {cause.str() if hasattr(cause, 'str') else cause}"
+    refused = {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TRANSACTION_TIMEOUT,
+        KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    }
+    code = cause.code() if hasattr(cause, "code") else None
+    if code in refused:
+        return Fatal(
+            f"{text}. Give the job's user the rights (WRITE on the topic and the transactional id, READ on the "
+            f"group), or correct "
+            "sink.kafka.* for this size."
+        )
+    return Retriable(text)
+
+
+def marker_key(stream: str, topic: str, partition: int) -> bytes:
+    """The key of a marker."""
+    return json.dumps([stream, topic, partition]).encode()
+
+
+def read_markers(settings: Settings) -> dict[bytes, tuple[int, str]]:
+    """All positions in the compacted topic, each with the id of the source topic. Blocks until its end is read.
+
+    Raises:
+        Retriable: it can't be read to its end.
+    """
+    from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+    consumer = Consumer(
+        {
+            **settings.client,
+            "group.id": settings.group,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        },
+        logger=quiet(),
+    )
+    found: dict[bytes, tuple[int, str]] = {}
+    try:
+        with limit(f"the question for {settings.markers}", settings.timeout_s):
+            partitions = consumer.list_topics(settings.markers, settings.timeout_s).topics[settings.markers].partitions
+            consumer.assign([TopicPartition(settings.markers, number, 0) for number in partitions])
+        open_ends = set(partitions)
+        deadline = time.monotonic() + settings.timeout_s
+        while open_ends:
+            with limit(f"consume of {settings.markers}", settings.timeout_s):
+                messages = consumer.consume(1000, 1.0)
+            for message in messages:
+                trouble, key, value = message.error(), message.key(), message.value()
+                if trouble is not None:
+                    if trouble.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - its only name
+                        raise Retriable(f"Kafka sink: {settings.markers} can't be read: {trouble.str()}")
+                    open_ends.discard(message.partition())
+                elif key is not None and value is not None:
+                    data = json.loads(value)
+                    found[key] = (int(data["offset"]), str(data["topic_id"]))
+            if time.monotonic() > deadline:
+                raise Retriable(
+                    f"Kafka sink: {settings.markers} could not be read to its end within {settings.timeout_s:.0f} s"
+                )
+    except KafkaException as error:
+        raise failure(error, f"{settings.markers} can't be read") from error
+    finally:
+        with limit(f"the end of the consumer of {settings.markers}", settings.timeout_s):
+            consumer.close()
+    return found

@@ -1,0 +1,81 @@
+"""What a job is trying again at the moment: since when, and why. Shown by events, status, metrics and REST until it works."""
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from spark_jobs.progress import now_text
+
+if TYPE_CHECKING:
+    from spark_jobs.progress import Events
+
+_log = logging.getLogger(__name__)
+#: Parts of a job that try again.
+START: Final = "start"
+BATCH: Final = "batch"
+IDLE: Final = "upkeep"
+QUERY: Final = "query"
+KAFKA: Final = "lag"
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """A fault that has not passed yet.
+
+    Attributes:
+        part: what is tried again.
+        since: when it failed first; UTC, as in events.
+        attempts: how often it has failed.
+        error: why it failed last.
+    """
+
+    part: str
+    since: str
+    attempts: int
+    error: str
+
+
+class Troubles:
+    """The troubles of one run, one per part; may be used from any thread."""
+
+    def __init__(self, events: Events) -> None:
+        self._events = events
+        self._lock = threading.Lock()
+        self._open: dict[str, Trouble] = {}
+
+    def failed(self, part: str, error: BaseException, *, batch: int | None, pause_s: float, quiet: bool = False) -> Trouble:
+        """Take note of a failure that will be tried again, log it, and emit ``retrying``.
+
+        Args:
+            part: what failed.
+            error: why.
+            batch: the batch that it concerns, or the last one done.
+            pause_s: when it is tried again.
+            quiet: log and emit only the first failure of a row.
+        """
+        with self._lock:
+            before = self._open.get(part)
+            found = Trouble(part, before.since if before else now_text(), before.attempts + 1 if before else 1, str(error))
+            self._open[part] = found
+        if before is None or not quiet:
+            _log.warning("%s: attempt %d failed, retrying since %s, next in %.1f s: %s", part, found.attempts, found.since,
+                         pause_s, error)
+            self._events.emit("retrying", part=part, batch=batch, attempt=found.attempts, since=found.since,
+                              pause_s=round(pause_s, 3), error=found.error)
+        return found
+
+    def passed(self, part: str) -> None:
+        """The part works."""
+        with self._lock:
+            found = self._open.pop(part, None)
+        if found is not None:
+            _log.warning("%s: works again after %d failed attempts since %s", part, found.attempts, found.since)
+
+    def current(self) -> dict[str, Any] | None:
+        """The oldest open trouble as events show it; None if all is well."""
+        with self._lock:
+            found = min(self._open.values(), key=lambda each: each.since, default=None)
+        return None if found is None else {"part": found.part, "since": found.since, "attempts": found.attempts,
+                                           "error": found.error}
