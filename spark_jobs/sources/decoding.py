@@ -131,6 +131,7 @@ class Decoding:
         self._files = SchemaFiles(context.spark, config.get("checkpoint.location"))
         self.tables: dict[str, TableSchema] = {}
         self._loaded = False
+        self._unsaved = False
         if self._values == "avro" and self._keys == "json":
             raise Fatal(
                 "source.key.encoding=json can't be combined with source.value.encoding=avro: set avro, or bytes and "
@@ -170,12 +171,17 @@ class Decoding:
             namespace: self._merge(namespace, groups.get(namespace, []), loose.get(namespace))
             for namespace in [*groups, *loose]
         }
-        if self.tables != before or self._samples != samples:
-            self._files.save(to_json(self.tables, {"samples": self._samples}))
+        self._unsaved |= self.tables != before or self._samples != samples
         return [
             TableChanges(self.tables[namespace], self._frame(batch, namespace, groups, loose, layouts, report))
             for namespace in layouts
         ]
+
+    def written(self) -> None:
+        """See ``Source.written``."""
+        if self._unsaved:
+            self._files.save(to_json(self.tables, {"samples": self._samples}))
+            self._unsaved = False
 
     def _load(self) -> None:
         if self._loaded:

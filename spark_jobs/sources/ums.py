@@ -149,6 +149,7 @@ class UmsSource(Source):
         self._tables: dict[str, TableSchema] = {}
         self._versions: dict[str, tuple[int, str]] = {}
         self._loaded = False
+        self._unsaved = False
 
     def changes(self, batch: Batch) -> list[TableChanges]:
         """See ``Source.changes``; runs one Spark job that looks for schemas."""
@@ -164,11 +165,16 @@ class UmsSource(Source):
         before = dict(self._tables)
         for table, layouts in groups.items():
             self._merge(table, layouts)
-        if before != self._tables:
-            self._files.save(to_json(self._tables, {}))
+        self._unsaved |= before != self._tables
         return [
             TableChanges(self._tables[table], self._frame(rows, table, layouts, report)) for table, layouts in groups.items()
         ]
+
+    def written(self) -> None:
+        """See ``Source.written``."""
+        if self._unsaved:
+            self._files.save(to_json(self._tables, {}))
+            self._unsaved = False
 
     def _load(self) -> None:
         if not self._loaded:

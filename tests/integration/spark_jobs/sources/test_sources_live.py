@@ -161,7 +161,9 @@ class Bench:
             .select(*RAW_COLUMNS)
         )
         batch: Batch = Batch(0, raw, {(self.topic, 0): (start, high)}, lambda: source.changes(batch))
-        return list(batch.changes())
+        found = list(batch.changes())
+        source.written()
+        return found
 
 
 def rows(changes: TableChanges) -> list[dict[str, Any]]:
