@@ -22,9 +22,10 @@ from connectors.options import ConfigDef
 from spark_jobs.contract import UMS_COLUMNS, Column, Source, TableChanges, TableSchema
 from spark_jobs.dead_letters import DeadLetters
 from spark_jobs.sources.columns import arrow_type
-from spark_jobs.sources.decoding import COMMON_KEYS, FIELDS, frame_type
+from spark_jobs.sources.decoding import COMMON_KEYS, frame_type
 from spark_jobs.sources.rows import KAFKA_FIELDS, SYSTEM_TYPES, TIMESTAMP, Report
 from spark_jobs.sources.tables import SchemaFiles, from_json, lacking, merged, to_json
+from spark_jobs.sources.tasks import FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
