@@ -215,6 +215,12 @@ class Source(ABC):
         (``dead_letters``), from the tasks that find it.
         """
 
+    def written(self) -> None:
+        """Called after the sink wrote the changes of a batch: keep what the batch showed of its tables. May block.
+
+        A batch that fails leaves nothing behind, so that options which define a table (its key, its types) can be corrected.
+        """
+
 
 #: Job options given to a factory by type name: filled in by ``registry``.
 Options = Mapping[str, Any]

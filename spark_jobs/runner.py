@@ -443,6 +443,8 @@ class Runner:
         batch = Batch(number, frame, found, changes)
         rows = sum(after - first for first, after in found.values())
         written = self._retry(troubles.BATCH, lambda: self._sink.write(batch), batch=number)
+        if decoded and self._source is not None:
+            self._source.written()
         took = time.monotonic() - begin
         self._done.append({"batch": number, "position": start | end, "rows": rows, "written": written,
                            "duration_ms": round(took * 1000), "rows_per_s": round(rows / max(took, 1e-3), 1)})

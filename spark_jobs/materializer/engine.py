@@ -15,14 +15,15 @@ from spark_jobs.materializer.contract import LiveRow, Output
 from spark_jobs.materializer.decode import HEAD, Writer, schema_id, split_envelope
 from spark_jobs.materializer.decode_bind import Binding, bind, partition_decoder
 from spark_jobs.materializer.decode_catalog import Catalog, Known, pack_catalog, signature, unpack_catalog
-from spark_jobs.materializer.engine_resources import Resources
+from spark_jobs.materializer.engine_resources import Puts, Resources, Work
 from spark_jobs.materializer.events import CREATE, DELETE, READ, UPDATE, Shape
-from spark_jobs.materializer.fanout import change_partition, cover, lapse_partition
+from spark_jobs.materializer.fanout import change_partition, cover, differ, lapse_partition
 from spark_jobs.materializer.images import View, live_rows, lives
 from spark_jobs.materializer.keys import CATALOG, PARTITION, ROW, partition_prefix
 from spark_jobs.materializer.merge import NO_LIMIT, delete_row, hide, merge_row
 from spark_jobs.materializer.model import Latency, Origin, state_key_parts
 from spark_jobs.materializer.rowstate import (
+    Open,
     PartitionState,
     RowState,
     is_empty,
@@ -66,25 +67,6 @@ def make_engine(options: MergeOptions, *, sequence: int = 0, resources: Resource
         from spark_jobs.materializer.engine_rows import RowEngine
         return RowEngine(options, sequence, resources or Resources(options), clock)
     return UpdateEngine(options, sequence, resources or Resources(options), clock)
-
-
-class _Work:
-    """One row under way: its state, and how it was last shown (None: it was not)."""
-
-    __slots__ = ("before", "changed", "clustering", "state")
-
-    def __init__(self, state: RowState, before: list[Any] | None, clustering: Any) -> None:
-        self.state = state
-        self.before = before
-        self.clustering = clustering
-        self.changed = False
-
-
-class _Puts:
-    """Takes what is to be put once everything has gone well."""
-
-    def __init__(self, puts: list[tuple[bytes, bytes | None]]) -> None:
-        self.put = lambda key, value: puts.append((key, value))
 
 
 class UpdateEngine:
@@ -301,60 +283,68 @@ class UpdateEngine:
             if due and (due <= now_s or partition.open is not None) and not self._settle(
                     prefix, partition, key, store, emit, now_s, origin):
                 return False
+        opened: Open | None = None
+        packed: bytes | None = None
+        changed = False
         if update.deletion is not None or update.ranges or (self._has_static and update.static is not None):
             if partition is None:
                 partition = PartitionState(self._era)
-            if change_partition(partition, update, binding, self._static_view, now_s, self._grace):
-                if partition.open is not None:
-                    if not self._fan(prefix, partition, key, store, emit, now_s, origin):
-                        return False
-                else:
-                    store.put(prefix + PARTITION, pack_partition(partition))
-        rows = update.rows
-        if not rows:
-            return True
+            changed = change_partition(partition, update, binding, self._static_view, now_s, self._grace)
+            if changed:
+                packed, opened = pack_partition(partition), partition.open
+        if update.rows:
+            self._apply_rows(binding, update, prefix, key, partition, opened, origin, store, emit, now_s)
+        if opened is not None and partition is not None:
+            return self._fan(prefix, partition, key, store, emit, now_s, origin)
+        if changed:
+            store.put(prefix + PARTITION, packed)
+        return True
+
+    def _apply_rows(self, binding: Binding, update: Any, prefix: bytes, key: tuple[Any, ...], partition: PartitionState | None,
+                    opened: Open | None, origin: Origin, store: Store, emit: list[Output], now_s: int) -> None:
+        """Merge the rows of a message, each with all that the message says of it, and note them in ``opened`` as visited."""
         static = self._static_view.image(partition.static) if partition is not None and partition.static is not None else (
             self._no_static)
+        static_before = static if opened is None else opened.before
+        moved = opened is not None and differ(static_before, static)
         expires = update.expires or 0
-        works: dict[bytes, _Work] = {}
-        for row in rows:
+        works: dict[bytes, Work] = {}
+        for row in update.rows:
             clustering = row.clustering
             if type(clustering) is not tuple:
                 clustering = astuple(clustering)
             if binding.clustering_readers is not None:
                 clustering = _read(clustering, binding.clustering_readers)
             part = binding.clustering(clustering)
-            row_key = prefix + ROW + part
-            if row_key not in works:
-                works[row_key] = self._work(store, row_key, clustering, key, static, update.write_time, emit, now_s)
-            work = works[row_key]
             limit = NO_LIMIT if partition is None else cover(partition, part)
+            work = works.get(part)
+            if work is None:
+                work = works[part] = self._work(store, prefix + ROW + part, clustering, key, static_before, update.write_time,
+                                                emit, now_s)
+                if opened is not None:
+                    work.changed |= (moved and work.before is not None) | hide(work.state, limit)
             work.changed |= merge_row(work.state, row, update.write_time, expires, binding.regular, limit, now_s, self._grace)
-        if len(works) == 1:
-            ((row_key, work),) = works.items()
-            if work.changed:
-                self._finish(row_key, work.state, work.before, (*key, *work.clustering), static, static, origin, store, emit,
-                             now_s)
-            return True
         # All or nothing: a row that can't be encoded must not leave half of the message behind.
         puts: list[tuple[bytes, bytes | None]] = []
-        for row_key, work in works.items():
+        target = store if len(works) == 1 else Puts(puts)
+        for part, work in works.items():
             if work.changed:
-                self._finish(row_key, work.state, work.before, (*key, *work.clustering), static, static, origin, _Puts(puts),
-                             emit, now_s)
+                self._finish(prefix + ROW + part, work.state, work.before, (*key, *work.clustering), static_before, static,
+                             origin, target, emit, now_s)
         for put in puts:
             store.put(*put)
-        return True
+        if opened is not None:
+            opened.visited = sorted(works)
 
     # -- rows
 
     def _work(self, store: Store, key: bytes, clustering: tuple[Any, ...], partition_key: tuple[Any, ...], static: list[Any],
-              base: int, emit: list[Output], now_s: int) -> _Work:
+              base: int, emit: list[Output], now_s: int) -> Work:
         blob = store.get(key)
         if blob is None:
-            return _Work(new_row(self._era, list(clustering), base, self._view.count), None, clustering)
+            return Work(new_row(self._era, list(clustering), base, self._view.count), None, clustering)
         state, before, lapsed = self._load(blob, (*partition_key, *clustering), static, emit, now_s)
-        work = _Work(state, before, clustering)
+        work = Work(state, before, clustering)
         work.changed = lapsed
         return work
 
@@ -463,14 +453,18 @@ class UpdateEngine:
         before, static = todo.before, view.image(partition.static)
         if len(before) != len(static):
             before = static  # the columns changed meanwhile; each row's next event shows them
-        moved = before != static or repr(before) != repr(static)
+        moved = differ(before, static)
+        visited = frozenset(todo.visited)
         place = len(rows)
         end = None if todo.end is None else rows + todo.end
         first = len(emit)
         done = False
         for row_key, blob in store.scan(rows, rows + todo.start, end):
+            if row_key[place:] in visited:
+                continue
             if done and (store.full or len(emit) - first >= _EVENTS):
                 todo.start = row_key[place:]
+                todo.visited = [part for part in todo.visited if part > todo.start]
                 store.put(prefix + PARTITION, pack_partition(partition))
                 return False
             done = True
@@ -533,7 +527,7 @@ class UpdateEngine:
             return self._no_static
         todo = partition.open
         if todo is not None and part >= todo.start and (todo.end is None or part < todo.end) and (
-                len(todo.before) == len(self._no_static)):
+                part not in todo.visited and len(todo.before) == len(self._no_static)):
             return todo.before
         return self._static_view.image(partition.static)
 

@@ -1,7 +1,7 @@
-"""What the materializer's engines of one process share."""
+"""What the materializer's engines of one process share, and what they hold while they merge a message."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from connectors.errors import Fatal
 from spark_jobs.materializer.decode import Registry, RegistryClient, Writers
@@ -9,6 +9,7 @@ from spark_jobs.materializer.events import EventCodec, Shape, make_codec
 
 if TYPE_CHECKING:
     from spark_jobs.materializer.model import MergeOptions
+    from spark_jobs.materializer.rowstate import RowState
 
 
 class Resources:
@@ -52,3 +53,22 @@ class Resources:
         if self._registry is not None:
             self._registry.close()
             self._registry = None
+
+
+class Work:
+    """One row under way: its state, and how it was last shown (None: it was not)."""
+
+    __slots__ = ("before", "changed", "clustering", "state")
+
+    def __init__(self, state: RowState, before: list[Any] | None, clustering: Any) -> None:
+        self.state = state
+        self.before = before
+        self.clustering = clustering
+        self.changed = False
+
+
+class Puts:
+    """Takes what is to be put once everything has gone well."""
+
+    def __init__(self, puts: list[tuple[bytes, bytes | None]]) -> None:
+        self.put = lambda key, value: puts.append((key, value))

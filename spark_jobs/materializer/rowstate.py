@@ -66,13 +66,18 @@ class RowState(msgspec.Struct, array_like=True, gc=False):
 
 
 class Open(msgspec.Struct, array_like=True, gc=False):
-    """A fan-out that is not done: the keys still to be visited, and the static columns that they were shown with."""
+    """A fan-out that is not done: the keys still to be visited, and the static columns that they were shown with.
+
+    ``visited`` are keys from ``start`` on that need no visit: the message that opened the fan-out had these rows, and each was
+    merged with all that the message says.
+    """
 
     start: bytes
     end: bytes | None
     before: list[Any]
     write_time: int
     cause: str
+    visited: list[bytes] = []
 
 
 class PartitionState(msgspec.Struct, array_like=True, gc=False):

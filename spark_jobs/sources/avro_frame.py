@@ -17,9 +17,7 @@ from connectors.schema import Type
 from spark_jobs.contract import SYSTEM_COLUMNS
 from spark_jobs.sources.avro import HEAD_SIZE, decoded, head, value
 from spark_jobs.sources.flat import WORDS
-from spark_jobs.sources.rows import NO_AFTER, NO_KEY, TRUNCATE, namespace_of
-from worker.converters.avro_read import avro_reader
-from worker.converters.avro_schema import AvroSettings
+from spark_jobs.sources.rows import NO_AFTER, NO_KEY, TRUNCATE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,16 +51,6 @@ class Table:
     before: bool
     truncates: bool
     tombstones: bool = False
-
-
-def namespace(text: str, data: bytes, topic: str) -> str:
-    """The table that an envelope is about.
-
-    Raises:
-        Skippable: the bytes don't match the schema.
-    """
-    record = avro_reader(text, AvroSettings(metadata=True, enhanced=False, scrub=False)).decode(data[HEAD_SIZE:])
-    return namespace_of(record.get("source") or {}, topic) if isinstance(record, dict) else topic
 
 
 def frame(records: DataFrame, table: Table, report: DeadLetters) -> DataFrame:

@@ -6,8 +6,7 @@ Decoding itself is lazy: JSON in Python tasks (``rows``), Avro in the JVM (``avr
 from __future__ import annotations
 
 import base64
-import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as f
@@ -15,30 +14,34 @@ from pyspark.sql import types as t
 
 from connectors.errors import ConfigInvalid, Fatal, Skippable
 from connectors.options import ConfigKey, ConfigType, Importance
-from connectors.schema import Field, Schema
 from spark_jobs.contract import TableChanges, TableSchema
 from spark_jobs.dead_letters import DeadLetters
-from spark_jobs.sources import avro_frame, inference
+from spark_jobs.sources import avro_frame, inference, tasks
 from spark_jobs.sources.avro import Registry, connect_schema
 from spark_jobs.sources.discovery import TOMBSTONE, Found, Ref, find, reference, samples
-from spark_jobs.sources.flat import Flat, flat_of
+from spark_jobs.sources.kinds import (
+    Known,
+    Rules,
+    avro_namespace,
+    look_json,
+    loose_flat,
+    loose_layout,
+)
 from spark_jobs.sources.layout import Layout, envelope_layout, flat_layout
-from spark_jobs.sources.rows import Kind, Plan, TableDecoder, classify, namespace_of
+from spark_jobs.sources.rows import Plan, classify
 from spark_jobs.sources.tables import SchemaFiles, from_json, lacking, merged, to_json
-from spark_jobs.sources.types import json_schema
-from worker.converters.json_read import read_schema
+from spark_jobs.sources.tasks import FIELDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from connectors.schema import Schema
     from spark_jobs.contract import Batch, JobContext
+    from spark_jobs.sources.rows import Report
 
 _GROUP: Final = "Decoding"
-#: Input columns of decoding tasks.
-FIELDS: Final = ("topic", "partition", "offset", "timestamp", "key", "value")
 #: Columns after a table's own.
 SYSTEM_FIELDS: Final = (
     t.StructField("ums_id_", t.LongType(), False),
@@ -90,25 +93,8 @@ COMMON_KEYS: Final = (
     ),
 )
 PASS_THROUGH: Final = ("source.key.columns.", "source.table.columns.")
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What a kind of records is.
-
-    Attributes:
-        namespace: its table's.
-        layout: how to read it.
-        keys: the table's key columns.
-        text: the text that stands for the schema in tasks (JSON).
-        error: why its records can't be read; then the rest means nothing.
-    """
-
-    namespace: str = ""
-    layout: Layout | None = None
-    keys: tuple[str, ...] = ()
-    text: bytes = b""
-    error: str = ""
+_FLAT_OPTIONS: Final = ("source.op.field", "source.time.field", "source.order.field", "source.timestamp.unit")
+_SAMPLE: Final = "rank int, key binary, value binary"
 
 
 class Decoding:
@@ -124,13 +110,16 @@ class Decoding:
         self._truncates = config.get("source.truncates") == "ignore"
         self._tombstones = not envelope and config.get("source.tombstones", "delete") == "delete"
         self._samples: dict[str, list[str | None]] = {}
-        self._key_columns = config.get("source.key.columns")
+        self._given: Rules | None = None
+        #: Kinds of which a batch had no good record: the next one may have some.
+        self._doubtful: set[Ref] = set()
         self._registry = Registry(config) if "avro" in {self._values, self._keys} else None
         self._texts: dict[int, str] = {}
         self._known: dict[Ref, Known] = {}
         self._files = SchemaFiles(context.spark, config.get("checkpoint.location"))
         self.tables: dict[str, TableSchema] = {}
         self._loaded = False
+        self._unsaved = False
         if self._values == "avro" and self._keys == "json":
             raise Fatal(
                 "source.key.encoding=json can't be combined with source.value.encoding=avro: set avro, or bytes and "
@@ -147,6 +136,9 @@ class Decoding:
     def changes(self, batch: Batch) -> list[TableChanges]:
         """See ``Source.changes``; runs one Spark job, and more where a schema is new or there is none."""
         self._load()
+        for ref in self._doubtful:
+            self._known.pop(ref, None)
+        self._doubtful.clear()
         report = DeadLetters.of(self._context)
         found = find(batch.raw, self._values, self._keys, tombstones=self._tombstones)
         buried = {each.ref.topic for each in found if each.ref.value == TOMBSTONE}
@@ -160,9 +152,12 @@ class Decoding:
             if not known.error:
                 groups.setdefault(known.namespace, []).append((ref, known))
         loose: dict[str, inference.Seen] = {}
+        unusable = frozenset(known.text for known in present.values() if known.error)
         if schemaless:
-            loose = self._infer(batch, {each.ref.topic for each in schemaless}, groups, report)
-        for topic in sorted(buried - {ref.topic for ref in present} - {each.topic for each in loose.values()}):
+            loose, texts = self._infer(batch, {each.ref.topic for each in schemaless}, groups, report)
+            unusable |= texts
+        shown = {ref.topic for ref in present}.union(*(each.topics for each in loose.values()))
+        for topic in sorted(buried - shown):
             self._recall(topic, groups, loose)
         before = dict(self.tables)
         samples = dict(self._samples)
@@ -170,12 +165,17 @@ class Decoding:
             namespace: self._merge(namespace, groups.get(namespace, []), loose.get(namespace))
             for namespace in [*groups, *loose]
         }
-        if self.tables != before or self._samples != samples:
-            self._files.save(to_json(self.tables, {"samples": self._samples}))
+        self._unsaved |= self.tables != before or self._samples != samples
         return [
-            TableChanges(self.tables[namespace], self._frame(batch, namespace, groups, loose, layouts, report))
+            TableChanges(self.tables[namespace], self._frame(batch, namespace, groups, loose, layouts, unusable, report))
             for namespace in layouts
         ]
+
+    def written(self) -> None:
+        """See ``Source.written``."""
+        if self._unsaved:
+            self._files.save(to_json(self.tables, {"samples": self._samples}))
+            self._unsaved = False
 
     def _load(self) -> None:
         if self._loaded:
@@ -196,16 +196,17 @@ class Decoding:
     # Schemas.
 
     def _learn(self, batch: Batch, unknown: Sequence[Found]) -> None:
-        for ref, (key, value) in samples(batch.raw, unknown).items():
-            try:
-                self._known[ref] = self._look(ref, key, value)
-                if self._tombstones:
-                    self._samples[ref.topic] = [
-                        base64.b64encode(key).decode() if key is not None else None,
-                        base64.b64encode(value).decode(),
-                    ]
-            except Skippable as error:
-                self._known[ref] = Known(error=str(error))
+        found = samples(batch.raw, unknown)
+        for each in unknown:
+            if each.ref not in found:
+                continue
+            key, value = found[each.ref]
+            known = self._known[each.ref] = self._judge(batch, each, key, value)
+            if self._tombstones and not known.error:
+                self._samples[each.ref.topic] = [
+                    base64.b64encode(key).decode() if key is not None else None,
+                    base64.b64encode(value).decode(),
+                ]
         missing = [each.ref for each in unknown if each.ref not in self._known]
         if missing:
             raise Fatal(
@@ -213,6 +214,42 @@ class Decoding:
                 f"deleting what the job "
                 "is reading. Let the topic keep its records for longer."
             )
+
+    def _judge(self, batch: Batch, kind: Found, key: bytes | None, value: bytes) -> Known:
+        """What kind the records of ``kind`` are: by their first one, or by a better one where that one is bad."""
+        ref, known, error = kind.ref, None, ""
+        text = classify(value)[1] if self._values == "json" else b""
+        try:
+            known = self._look(ref, key, value)
+            if known.keys or kind.number == 1 or self._keys != "json":
+                return known
+        except Skippable as trouble:
+            error = str(trouble)
+        avro = ""
+        if self._values == "avro":
+            try:
+                avro = self._text(_schema_id(ref.value, "value"))
+                self._layout(connect_schema(avro), None)
+            except Skippable:
+                return Known(error=error, text=text)
+        if kind.number > 1:
+            rows = self._of_kind(batch, ref).mapInArrow(tasks.choosing(self._rules(), avro), _SAMPLE).collect()
+            best = max(rows, key=lambda row: row["rank"], default=None)
+            if best is not None and best["rank"] > (0 if known is None else 1):
+                return self._look(ref, None if best["key"] is None else bytes(best["key"]), bytes(best["value"]))
+        if known is not None:
+            return known
+        self._doubtful.add(ref)
+        return Known(error=error, text=text)
+
+    def _of_kind(self, batch: Batch, ref: Ref) -> DataFrame:
+        """The records of one kind."""
+        return batch.raw.where(
+            f.col("value").isNotNull()
+            & (f.col("topic") == ref.topic)
+            & (reference("value", self._values) == ref.value)
+            & (reference("key", self._keys) == ref.key)
+        ).select(*FIELDS)
 
     def _recall(self, topic: str, groups: dict[str, list[tuple[Ref, Known]]], loose: dict[str, inference.Seen]) -> None:
         """A topic that has only tombstones in this batch: its table as it was last seen."""
@@ -244,22 +281,11 @@ class Decoding:
             schema = connect_schema(texts[0])
             key_schema = connect_schema(texts[1]) if texts[1] else None
             layout = replace(self._layout(schema, key_schema), avro=texts, ids=ids)
-            namespace = avro_frame.namespace(texts[0], value, ref.topic) if self._envelope else ref.topic
-            return Known(namespace, layout, self._key_names(namespace, [each.name for each in layout.key]))
-        kind, text = classify(value)
-        if kind is not Kind.SCHEMA:
-            raise Skippable("The value is no JSON envelope with schema and payload.")
-        data = json.loads(value)
-        key_data = json.loads(key) if key and self._keys == "json" else None
-        key_schema = (
-            read_schema(key_data["schema"], replace_null=True)
-            if isinstance(key_data, dict) and inference.is_enveloped(key_data)
-            else None
-        )
-        layout = self._layout(read_schema(data["schema"], replace_null=True), key_schema)
-        namespace = namespace_of(data["payload"].get("source") or {}, ref.topic) if self._envelope else ref.topic
-        names = [each.name for each in layout.key] or inference.key_names(key_data)
-        return Known(namespace, layout, self._key_names(namespace, names), text)
+            namespace = avro_namespace(texts[0], value, ref.topic) if self._envelope else ref.topic
+            keys = self._key_names(namespace, [each.name for each in layout.key])
+            layout.columns(keys)
+            return Known(namespace, layout, keys)
+        return look_json(tasks.record(ref.topic, key, value), self._rules())
 
     def _layout(self, value: Schema | None, key: Schema | None) -> Layout:
         return envelope_layout(value, key) if self._envelope else flat_layout(value, key, self._context.config)
@@ -272,48 +298,97 @@ class Decoding:
         return self._texts[schema_id]
 
     def _key_names(self, namespace: str, found: Sequence[str]) -> tuple[str, ...]:
-        own = self._context.config.raw.get(f"source.key.columns.{namespace}")
-        if own is not None:
-            return tuple(name.strip() for name in own.split(",") if name.strip())
-        return tuple(self._key_columns) if self._key_columns else tuple(found)
+        keys = self._rules().keys_of(namespace)
+        return tuple(found) if keys is None else keys
 
-    def _declared(self, namespace: str) -> dict[str, t.DataType]:
+    def _rules(self) -> Rules:
+        """What the options say; parses types on the first call."""
+        if self._given is not None:
+            return self._given
         config = self._context.config
-        text = config.raw.get(f"source.table.columns.{namespace}", config.get("source.table.columns"))
-        if not text:
-            return {}
-        try:
-            fields = t.StructType(t.StructType.fromDDL(text).fields).fields  # type: ignore[attr-defined]  # text with commas is a struct
-        except Exception as error:
-            raise ConfigInvalid(
-                f"source.table.columns: {text!r} is no list of columns with types as in SQL: {error}"
-            ) from error
-        return {field.name: inference.declared(field.dataType, field.name) for field in fields}
+        keys: dict[str, tuple[str, ...]] = {}
+        declared: dict[str, Mapping[str, t.DataType]] = {}
+        if config.get("source.key.columns"):
+            keys[""] = tuple(config["source.key.columns"])
+        if config.get("source.table.columns"):
+            declared[""] = _declared(config["source.table.columns"])
+        for name, text in config.raw.items():
+            if name.startswith(PASS_THROUGH[0]):
+                keys[name.removeprefix(PASS_THROUGH[0])] = tuple(each.strip() for each in text.split(",") if each.strip())
+            elif name.startswith(PASS_THROUGH[1]):
+                declared[name.removeprefix(PASS_THROUGH[1])] = _declared(text)
+        self._given = Rules(
+            self._envelope,
+            self._keys == "json",
+            self._before,
+            self._truncates,
+            self._tombstones,
+            {name: config.get(name) for name in _FLAT_OPTIONS},
+            keys,
+            declared,
+        )
+        return self._given
 
     def _infer(
         self, batch: Batch, topics: set[str], groups: dict[str, list[tuple[Ref, Known]]], report: DeadLetters
-    ) -> dict[str, inference.Seen]:
-        """Tables of JSON without a schema; envelopes that only Python recognizes are added to ``groups``."""
+    ) -> tuple[dict[str, inference.Seen], frozenset[bytes]]:
+        """Tables of JSON without a schema; envelopes that only Python recognizes are added to ``groups``.
+
+        The second: texts of such envelopes' schemas that can't be used; their records are reported.
+        """
+        rows = batch.raw.where(
+            f.col("topic").isin(*topics) & f.col("value").isNotNull() & (reference("value", "json") == "")
+        ).select(*FIELDS)
+        kept = {
+            namespace: tuple(column.name for column in schema.key) for namespace, schema in self.tables.items() if schema.key
+        }
+        kept |= {namespace: known.keys for namespace, kinds in groups.items() for _, known in kinds if known.keys}
+        rules = replace(self._rules(), keys={**kept, **self._rules().keys})
+        tables, envelopes = self._search(rows, rules, report.report)
+        mixed = {name: each.keys for name, each in tables.items() if each.mixed and each.keys}
+        if mixed:
+            # Some records came before the first one that shows the key: now it is known which of them have it.
+            tables, _ = self._search(rows, replace(rules, keys={**rules.keys, **mixed}), tasks.no_report)
+            tables |= {name: replace(tables[name], keys=keys) for name, keys in mixed.items() if name in tables}
+        bad: dict[tuple[str, str | bytes], str] = {}
+        for (topic, text), seen in envelopes.items():
+            ref = Ref(topic, "", text.decode("latin-1"))
+            if ref not in self._known and not seen.error and seen.sample is not None:
+                self._known[ref] = self._look(Ref(topic, "", ""), seen.key, seen.sample)  # a task has looked at it
+            if ref in self._known:
+                groups.setdefault(self._known[ref].namespace, []).append((ref, self._known[ref]))
+            else:
+                bad[topic, text] = seen.error
+        for namespace, seen in list(tables.items()):
+            if seen.error and namespace not in self.tables and namespace not in groups:
+                del tables[namespace]
+                bad |= {(topic, namespace): seen.error for topic in seen.topics}
+        if bad:
+            rows.mapInArrow(tasks.reporting_about(report, bad, envelope=self._envelope), "n long").collect()
+        return tables, frozenset(about for _, about in bad if isinstance(about, bytes))
+
+    def _search(
+        self, rows: DataFrame, rules: Rules, report: Report
+    ) -> tuple[dict[str, inference.Seen], dict[tuple[str, bytes], inference.Seen]]:
+        """Tables by namespace, and unusual envelopes by topic and the text of their schema; runs a job."""
         known = {
             namespace: {column.name: column.type for column in schema.columns} for namespace, schema in self.tables.items()
         }
-        rows = batch.raw.where(f.col("topic").isin(*topics) & f.col("value").isNotNull() & (reference("value", "json") == ""))
-        result: dict[str, inference.Seen] = {}
-        for row in rows.select(*FIELDS).mapInArrow(_inferring(known, self._envelope, report), inference.SCHEMA).collect():
+        tables: dict[str, inference.Seen] = {}
+        envelopes: dict[tuple[str, bytes], inference.Seen] = {}
+        letters = DeadLetters.of(self._context)
+        for row in rows.mapInArrow(tasks.searching(known, rules, report, letters), inference.SCHEMA).collect():
             seen = inference.Seen.from_row(row)
             if seen.sample is not None:
-                ref = Ref(seen.topic, "", seen.sample.decode("latin-1"))
-                if ref not in self._known:
-                    try:
-                        self._known[ref] = self._look(Ref(seen.topic, "", ""), seen.key, seen.sample)
-                    except Skippable as error:
-                        raise Fatal(f"A schema in a record of topic {seen.topic} can't be used: {error}") from error
-                groups.setdefault(self._known[ref].namespace, []).append((ref, self._known[ref]))
-            elif seen.namespace in result:
-                result[seen.namespace] = result[seen.namespace].joined(seen)
+                at = (seen.topic, seen.text)
+                old = envelopes.get(at)
+                if old is None or (not seen.error and (old.error or (old.mixed and not seen.mixed))):
+                    envelopes[at] = seen
+            elif seen.namespace in tables:
+                tables[seen.namespace] = tables[seen.namespace].joined(seen)
             else:
-                result[seen.namespace] = seen
-        return result
+                tables[seen.namespace] = seen
+        return tables, envelopes
 
     def _merge(self, namespace: str, group: Iterable[tuple[Ref, Known]], loose: inference.Seen | None) -> Layout | None:
         """Bring the table's schema up to what this batch holds; returns the layout of its rows without a schema."""
@@ -330,16 +405,16 @@ class Decoding:
             schema = lacking(schema, columns)
         layout = None
         if loose is not None:
-            declared = self._declared(namespace)
-            flat = flat_of(loose.types.keys(), self._context.config) if not self._envelope and loose.types else None
+            declared = self._rules().declared_of(namespace)
+            flat = loose_flat(loose.types.keys(), self._rules())
             if flat is not None:
                 loose = replace(loose, types={name: kind for name, kind in loose.types.items() if name not in flat.hidden})
-            keys = self._key_names(namespace, loose.keys)
+            # Records whose keys show no columns say nothing of the table's key.
+            shown = loose.keys or (tuple(column.name for column in schema.key) if schema is not None else ())
+            keys = self._key_names(namespace, shown)
             columns = loose.columns(keys, declared) if loose.types or schema is None else tuple(schema.columns)
             schema = merged(schema, namespace, columns, where, guessed=True)
-            unit = str(self._context.config.get("source.timestamp.unit") or "ms")
-            fields = tuple(Field(column.name, json_schema(column.type, unit)) for column in schema.columns)
-            layout = Layout(self._envelope, fields, (), frozenset(), flat=None if self._envelope else flat or Flat())
+            layout = loose_layout(schema.columns, flat, self._rules())
         if schema is not None:
             self.tables[namespace] = schema
         return layout
@@ -353,11 +428,12 @@ class Decoding:
         groups: dict[str, list[tuple[Ref, Known]]],
         loose: dict[str, inference.Seen],
         layouts: dict[str, Layout | None],
+        unusable: frozenset[bytes],
         report: DeadLetters,
     ) -> DataFrame:
         schema = self.tables[namespace]
         group = groups.get(namespace, [])
-        topics = {ref.topic for ref, _ in group} | ({loose[namespace].topic} if namespace in loose else set())
+        topics = {ref.topic for ref, _ in group} | (loose[namespace].topics if namespace in loose else set())
         rows = batch.raw if self._tombstones else batch.raw.where(f.col("value").isNotNull())
         if topics != {topic for topic, _ in batch.ranges}:
             rows = rows.where(f.col("topic").isin(*topics))
@@ -382,21 +458,16 @@ class Decoding:
             self._before,
             self._truncates,
             namespace if namespace in loose and self._envelope else None,
-            foreign - texts.keys(),
+            (foreign | unusable) - texts.keys(),
             self._tombstones,
         )
-        return rows.mapInArrow(_decoding(plan, report), frame_type(schema))
+        return rows.mapInArrow(tasks.decoding(plan, report), frame_type(schema))
 
     def _report_groups(self, batch: Batch, bad: Sequence[Found], report: DeadLetters) -> None:
         """Report every record whose schema can't be used."""
         for each in bad:
-            rows = batch.raw.where(
-                f.col("value").isNotNull()
-                & (f.col("topic") == each.ref.topic)
-                & (reference("value", self._values) == each.ref.value)
-                & (reference("key", self._keys) == each.ref.key)
-            ).select(*FIELDS)
-            rows.mapInArrow(_reporting(report, self._known[each.ref].error), "n long").collect()
+            rows = self._of_kind(batch, each.ref)
+            rows.mapInArrow(tasks.reporting(report, self._known[each.ref].error), "n long").collect()
 
 
 def frame_type(schema: TableSchema) -> t.StructType:
@@ -416,54 +487,10 @@ def _schema_id(text: str, what: str) -> int:
     return int.from_bytes(bytes.fromhex(text)[1:], "big")
 
 
-def _decoding(plan: Plan, report: DeadLetters) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import gc
-
-        # Decoding makes no cycles, and looking for some costs as much as it does.
-        gc.disable()
-        decoder = TableDecoder(plan, report.report)
-        try:
-            with report:
-                for batch in batches:
-                    yield from decoder.decode(batch)
-        finally:
-            gc.enable()
-
-    return run
-
-
-def _inferring(
-    known: dict[str, dict[str, t.DataType]],
-    envelope: bool,  # noqa: FBT001
-    report: DeadLetters,
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import gc
-
-        gc.disable()
-        search = inference.Search(known, envelope=envelope, report=report.report)
-        try:
-            with report:
-                for batch in batches:
-                    search.look(batch)
-            yield search.result()
-        finally:
-            gc.enable()
-
-    return run
-
-
-def _reporting(report: DeadLetters, error: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        count = 0
-        with report:
-            for batch in batches:
-                for row in batch.to_pylist():
-                    report.report(row["topic"], row["partition"], row["offset"], row["key"], row["value"], Skippable(error))
-                    count += 1
-        yield pa.RecordBatch.from_pydict({"n": pa.array([count], pa.int64())})
-
-    return run
+def _declared(text: str) -> dict[str, t.DataType]:
+    """Columns and types as an option says them."""
+    try:
+        fields = t.StructType(t.StructType.fromDDL(text).fields).fields  # type: ignore[attr-defined]  # text with commas is a struct
+    except Exception as error:
+        raise ConfigInvalid(f"source.table.columns: {text!r} is no list of columns with types as in SQL: {error}") from error
+    return {field.name: inference.declared(field.dataType, field.name) for field in fields}

@@ -9,9 +9,8 @@ from connectors.errors import Skippable
 from spark_jobs.contract import UMS_COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
-    from connectors.options import Config
 
 _TIMES: Final = ("__source_ts_us", "__source_ts_ns", "__source_ts_ms", "__ts_us", "__ts_ns", "__ts_ms")
 _WORDS: Final = {
@@ -49,7 +48,7 @@ class Flat:
     hidden: frozenset[str] = frozenset()
 
 
-def flat_of(names: Collection[str], config: Config) -> Flat:
+def flat_of(names: Collection[str], config: Mapping[str, Any]) -> Flat:
     """The rule for rows with the members ``names``.
 
     Raises:

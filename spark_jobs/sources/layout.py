@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import Skippable
 from connectors.schema import Field, Schema, Type
@@ -12,9 +12,8 @@ from spark_jobs.sources.flat import Flat, flat_of
 from spark_jobs.sources.types import Form, form_of, length_of, spark_type
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from connectors.options import Config
 
 #: Names under which a Debezium ``source`` gives the database and the table; the first that is there counts.
 DATABASES: Final = ("keyspace", "keyspace_name", "db", "schema")
@@ -90,7 +89,7 @@ def envelope_layout(value: Schema | None, key: Schema | None) -> Layout:
     return Layout(True, row.schema.fields, key_fields(key), members, clocks=clocks)
 
 
-def flat_layout(value: Schema | None, key: Schema | None, config: Config) -> Layout:
+def flat_layout(value: Schema | None, key: Schema | None, config: Mapping[str, Any]) -> Layout:
     """The layout of flat rows.
 
     Raises:

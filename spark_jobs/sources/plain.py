@@ -71,3 +71,7 @@ class PlainSource(Source):
     def changes(self, batch: Batch) -> list[TableChanges]:
         """See ``Source.changes``."""
         return self._decoding.changes(batch)
+
+    def written(self) -> None:
+        """See ``Source.written``."""
+        self._decoding.written()

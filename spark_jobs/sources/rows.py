@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.errors import Skippable
+from spark_jobs.contract import SYSTEM_COLUMNS
 from spark_jobs.sources.columns import arrow_type, builder, iso_timestamp, json_type
 from spark_jobs.sources.flat import Flat, op_of
 from spark_jobs.sources.layout import DATABASES, TABLES
@@ -213,6 +214,9 @@ class _Reader:
             }
             marks = {mark: (name, kind) for mark, (name, kind) in wanted.items() if name and name not in fields}
         names = list(fields)
+        # A row of JSON without a schema may have any member; one with the name of a system column would be lost unseen.
+        taken = {*names, *(name for name, _ in marks.values()), *(self.flat.hidden if self.flat is not None else ())}
+        reserved = [name for name in SYSTEM_COLUMNS if name not in taken]
         self.attribute = {name: f"c{index}" for index, name in enumerate(names)}
         #: Attributes that say what happened: their own, or a column's.
         self.mark = (
@@ -234,6 +238,7 @@ class _Reader:
             [
                 *((self.attribute[name], json_type(fields[name]), None) for name in names),
                 *((mark, kind, None) for mark, (_, kind) in marks.items()),
+                *((name, None, None) for name in reserved),
             ],
             rename={**{self.attribute[name]: name for name in names}, **{mark: name for mark, (name, _) in marks.items()}},
             gc=False,
@@ -379,7 +384,8 @@ class TableDecoder:
                 if changes:
                     self._arrays(reader, changes, batch)  # raises for values that no column takes
             except _BAD as error:
-                self._bad(batch, index, error)
+                if value is None or self._concerns(value, batch, index):
+                    self._bad(batch, index, error)
                 continue
             if reader is not of and run and of is not None:
                 yield self._arrays(of, run, batch)
@@ -409,6 +415,17 @@ class TableDecoder:
             return None
         raise Skippable("The record's schema is none of those that the job found in this batch; report this as a defect.")
 
+    def _concerns(self, value: bytes, batch: pa.RecordBatch, index: int) -> bool:
+        """Whether a bad record is to be reported here: not what the search for schemas has reported, nor another table's."""
+        from spark_jobs.sources.kinds import subject
+
+        topic = batch.column("topic")[index].as_py()
+        try:
+            kind, about = subject(value, topic, envelope=next(iter(self._readers.values())).flat is None)
+        except Skippable:
+            return False
+        return kind is Kind.SCHEMA or self._plan.namespace is None or about == self._plan.namespace
+
     def _changes(self, reader: _Reader, payloads: Sequence[Any], indexes: Sequence[int], batch: pa.RecordBatch) -> list[Change]:
         """One entry per row that comes of ``payloads``, in order.
 
@@ -418,7 +435,8 @@ class TableDecoder:
         if reader.flat is not None:
             return [self._flat_change(reader, row, index, batch) for row, index in zip(payloads, indexes, strict=True)]
         result: list[Change] = []
-        namespace = self._plan.namespace
+        # A schema is of one table: only records without one may be of others.
+        namespace = self._plan.namespace if reader is self._readers.get(b"") else None
         before_wanted = self._plan.before
         for payload, index in zip(payloads, indexes, strict=True):
             source = payload.source

@@ -22,9 +22,10 @@ from connectors.options import ConfigDef
 from spark_jobs.contract import UMS_COLUMNS, Column, Source, TableChanges, TableSchema
 from spark_jobs.dead_letters import DeadLetters
 from spark_jobs.sources.columns import arrow_type
-from spark_jobs.sources.decoding import COMMON_KEYS, FIELDS, frame_type
+from spark_jobs.sources.decoding import COMMON_KEYS, frame_type
 from spark_jobs.sources.rows import KAFKA_FIELDS, SYSTEM_TYPES, TIMESTAMP, Report
 from spark_jobs.sources.tables import SchemaFiles, from_json, lacking, merged, to_json
+from spark_jobs.sources.tasks import FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -149,6 +150,7 @@ class UmsSource(Source):
         self._tables: dict[str, TableSchema] = {}
         self._versions: dict[str, tuple[int, str]] = {}
         self._loaded = False
+        self._unsaved = False
 
     def changes(self, batch: Batch) -> list[TableChanges]:
         """See ``Source.changes``; runs one Spark job that looks for schemas."""
@@ -164,11 +166,16 @@ class UmsSource(Source):
         before = dict(self._tables)
         for table, layouts in groups.items():
             self._merge(table, layouts)
-        if before != self._tables:
-            self._files.save(to_json(self._tables, {}))
+        self._unsaved |= before != self._tables
         return [
             TableChanges(self._tables[table], self._frame(rows, table, layouts, report)) for table, layouts in groups.items()
         ]
+
+    def written(self) -> None:
+        """See ``Source.written``."""
+        if self._unsaved:
+            self._files.save(to_json(self._tables, {}))
+            self._unsaved = False
 
     def _load(self) -> None:
         if not self._loaded:

@@ -18,8 +18,8 @@ from spark_jobs.contract import Column, Source, TableChanges, TableSchema
 from spark_jobs.dead_letters import DeadLetters
 from spark_jobs.sources.avro import HEAD_SIZE, Registry, decoded, head
 from spark_jobs.sources.avro_frame import putting_aside
-from spark_jobs.sources.decoding import FIELDS
 from spark_jobs.sources.discovery import find
+from spark_jobs.sources.tasks import FIELDS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as Expression

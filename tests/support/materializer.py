@@ -31,7 +31,7 @@ from worker.converters.avro_schema import AvroSettings, avro_text
 from worker.converters.json import JsonConverter
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
 class Column(NamedTuple):
@@ -143,8 +143,8 @@ class Bench:
         self.engine = make_engine(self.options, sequence=self.engine.sequence, resources=self.resources,
                                   clock=lambda: self.now_s * 1_000_000_000)
 
-    def apply(self, record: Input) -> None:
-        """Give the engine a message until it is done."""
+    def apply(self, record: Input, between: Callable[[], None] = lambda: None) -> None:
+        """Give the engine a message until it is done; ``between`` is called after each unfinished transaction."""
         for _ in range(10_000):
             emit: list[Output] = []
             done = self.engine.apply(record, self.store, emit)
@@ -154,6 +154,7 @@ class Bench:
             if done:
                 return
             self.restart()
+            between()
         raise AssertionError("the engine makes no progress")
 
     def expire(self, now_s: int) -> None:

@@ -143,6 +143,8 @@ class JdbcSink(Sink):
 
     def _prepared(self, tables: Sequence[TableChanges]) -> list[tuple[TableChanges, Plan, Columns]]:
         """How each table is written; asks the database only about schemas that were not there before."""
+        for changes in tables:
+            self._tables.check(changes.schema)
         with contextlib.ExitStack() as stack:
             connection: Connection = None
             found: list[tuple[TableChanges, Plan, Columns]] = []

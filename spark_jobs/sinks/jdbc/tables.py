@@ -123,6 +123,15 @@ class Tables:
         known = self._plans.get(schema.namespace)
         return known[1:] if known is not None and known[0] == schema else None
 
+    def check(self, schema: TableSchema) -> None:
+        """Refuse a table that can't be written before anything is made in the database for it or for others. Pure.
+
+        Raises:
+            Fatal: as ``columns``.
+        """
+        if self.known(schema) is None:
+            columns(self.settings, self.dialect, schema)
+
     def plan(self, schema: TableSchema, connection: Connection) -> tuple[Plan, Columns, list[str]]:
         """How a table's rows are written; makes and changes the table where that is needed. Blocks.
 

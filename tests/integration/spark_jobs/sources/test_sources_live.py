@@ -161,7 +161,9 @@ class Bench:
             .select(*RAW_COLUMNS)
         )
         batch: Batch = Batch(0, raw, {(self.topic, 0): (start, high)}, lambda: source.changes(batch))
-        return list(batch.changes())
+        found = list(batch.changes())
+        source.written()
+        return found
 
 
 def rows(changes: TableChanges) -> list[dict[str, Any]]:
@@ -287,6 +289,44 @@ def test_bad_records_stop_with_their_position_or_go_to_the_dead_letters(bench: C
     consumer.close()
     positions = {dict(letter.headers() or [])["__connect.errors.offset"]: letter.value() for letter in letters}
     assert positions == {b"1": cut[1], b"3": nonsense[1]}
+
+
+@pytest.mark.parametrize("encoding", ["plain", "enveloped", "avro"])
+def test_bad_records_define_nothing_and_are_put_aside_once(
+    bench: Callable[[str], Bench], encoding: str, tmp_path: Path
+) -> None:
+    of, dead = bench(f"garbage-{encoding}"), bench(f"dead-garbage-{encoding}")
+    columns: dict[str, Schema] = {"id": INT64, "name": OPTIONAL_STRING}
+    values = {"name": "n"}
+    good = of.encode(encoding, envelope(columns), [event("c", number, values=values) for number in (1, 2, 3)])
+    nowhere = {"db": "", "table": "", "ts_us": None, "ums_id": None}
+    (unknown,) = of.encode(encoding, envelope(columns), [{**event("c", 7, values=values), "op": "z", "source": nowhere}])
+    (empty,) = of.encode(encoding, envelope(columns), [{**event("c", 8, before={"id": 8}), "after": None, "source": nowhere}])
+    key = good[0][0]
+    garbage = [unknown, (key, (good[0][1] or b"")[:-3]), empty, (key, b"nonsense"), (key, b"")]
+    if encoding != "avro":
+        garbage += [
+            (None, b'{"op":"z","after":{"id":1}}'),
+            (key, b'{"schema":{"type":"nonsense"},"payload":{}}'),
+            (key, b'{"payload":{"op":"c"},"schema":{"type":"nonsense"}}'),
+            (b"\xff", b'{"op":"c","after":{"name":"no key"},"source":{"db":"shop","table":"orders"}}'),
+        ]
+    of.send([*garbage, good[0], *garbage, good[1], good[2]])
+    options = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": dead.topic, "checkpoint.location": str(tmp_path)}
+    source = of.source(DebeziumSource, encoding, **options)
+    for start in (0, len(garbage)):  # the second time the schemas are known
+        (found,) = of.changes(source, start)
+        assert (found.schema.namespace, [(each.name, each.key) for each in found.schema.columns]) == (
+            "shop.orders", [("id", True), ("name", False)])
+        assert [(row["id"], row["name"], row["ums_id_"]) for row in rows(found)] == [(n, "n", n) for n in (1, 2, 3)]
+    consumer = Consumer({"bootstrap.servers": of.bootstrap, "group.id": "x", "auto.offset.reset": "earliest"})
+    consumer.assign([TopicPartition(dead.topic, 0, 0)])
+    assert consumer.get_watermark_offsets(TopicPartition(dead.topic, 0), timeout=20)[1] == 3 * len(garbage)
+    letters = consumer.consume(3 * len(garbage), 20)
+    consumer.close()
+    places = sorted(int(dict(letter.headers() or [])["__connect.errors.offset"] or b"") for letter in letters)
+    size = len(garbage)
+    assert places == sorted([*range(size), *range(size + 1, 2 * size + 1), *range(size + 1, 2 * size + 1)])
 
 
 def test_flat_rows_tombstones_and_a_restart_with_nothing_but_a_tombstone(bench: Callable[[str], Bench], tmp_path: Path) -> None:

@@ -83,6 +83,30 @@ def test_what_expires_goes_in_time(name: str, seed: int) -> None:
     assert made.table() == expected(oracle.contents(now_s=10), columns)
 
 
+@pytest.mark.parametrize("name", TABLES)
+@given(SEEDS)
+@settings(max_examples=60, deadline=None)
+def test_a_mutation_is_one_event_per_row_with_the_image_after_all_of_it(name: str, seed: int) -> None:
+    """Also where copies of a mutation follow it, a transaction ends in the middle, and the work goes on by time."""
+    columns = TABLES[name]
+    chance = Chance(seed, ttl=seed % 3 == 0)
+    made, written = bench(columns, limit=chance.random.choice([1, 2, 1000]))
+    oracle = Table(columns)
+    by_time = chance.random.random() < 0.5
+
+    def go_on() -> None:
+        if by_time:
+            made.expire(made.now_s)
+    several = chance.several(columns)
+    for offset, each in enumerate([copy for one in several for copy in [one] * chance.random.choice([1, 1, 3])]):
+        first = len(made.events)
+        made.apply(written.record(each, offset), between=go_on)
+        events = [event for event in made.events[first:] if event["source"]["cause"] == "write"]
+        keys = [json.dumps([(event["after"] or event["before"]).get(part) for part in ("pk", "x", "y")]) for event in events]
+        assert len(set(keys)) == len(keys)
+        assert made.table() == expected(oracle.apply_all([each]).contents(now_s=made.now_s), columns)
+
+
 # Rules one by one. Times: s of the clock; write times are clock times in µs.
 
 
@@ -266,6 +290,37 @@ def test_a_static_change_is_an_update_of_each_row(limit: int) -> None:
     made.expire(145)
     assert operations(made) == "u" * 60
     assert {(event["before"]["st"], event["after"]["st"]) for event in made.events[30:]} == {(5, None)}
+
+
+@pytest.mark.parametrize("limit", [1, 4, 1000])
+@pytest.mark.parametrize("kind", ["static", "deletion", "range"])
+def test_a_row_of_a_message_that_changes_its_partition_has_one_event(kind: str, limit: int) -> None:
+    made, written = bench(WIDE)
+    filled(made, written)
+    made.store.limit = limit
+    row = Row((2, 1), stamp(96), None, (Cell("v", None, "new", stamp(96)),))
+    gone = Deletion(95_000_000, 95)
+    parts: dict[str, Any] = {"static": {"static": Row((), None, None, (Cell("st", None, 5, stamp(96)),))},
+                             "deletion": {"deletion": gone}, "range": {"ranges": (RangeDeletion(Bound(), Bound((5,)), gone),)}}
+    message = written.record(update(row, at=96, **parts[kind]))
+    made.apply(message)
+    about = [event for event in made.events if ((event["after"] or event["before"])["x"], event["before"]["y"]) == (2, 1)]
+    assert [(event["op"], event["before"]["v"], event["after"]["v"], event["after"]["st"]) for event in about] == [
+        ("u", "2.1", "new", 5 if kind == "static" else None)]
+    assert len(made.events) == (18 if kind == "range" else 30)
+    made.apply(message)
+    assert len(made.events) == (18 if kind == "range" else 30)
+
+
+def test_a_message_with_a_row_that_cannot_be_merged_changes_nothing_of_its_partition() -> None:
+    made, written = bench(WIDE)
+    filled(made, written)
+    before = dict(made.store.values)
+    row = Row((50, 0), stamp(96), None, (Cell("v", None, "new", Stamp(-(1 << 63) + 1)),))
+    static = Row((), None, None, (Cell("st", None, 5, stamp(96)),))
+    with pytest.raises(Skippable, match="64 bits"):
+        made.engine.apply(written.record(update(row, static=static, at=(1 << 62) / 1_000_000)), made.store, [])
+    assert made.store.values == before
 
 
 def test_a_static_change_of_many_rows_is_written_in_pieces() -> None:

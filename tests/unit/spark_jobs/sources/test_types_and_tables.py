@@ -16,8 +16,10 @@ from spark_jobs.contract import Column
 from spark_jobs.sources import inference, ums
 from spark_jobs.sources.avro import connect_schema, reader_text
 from spark_jobs.sources.flat import Flat, flat_of, op_of
+from spark_jobs.sources.kinds import Rules
 from spark_jobs.sources.layout import envelope_layout, flat_layout
 from spark_jobs.sources.rows import Plan, TableDecoder
+from spark_jobs.sources.search import Search
 from spark_jobs.sources.tables import from_json, lacking, merged, to_json
 from spark_jobs.sources.types import json_schema, spark_type, type_from_json, type_json, wider, wider_inferred
 
@@ -189,7 +191,7 @@ def _search(
     values: list[bytes | None], known: dict[str, dict[str, t.DataType]] | None = None, keys: list[bytes | None] | None = None
 ) -> tuple[list[inference.Seen], list[int]]:
     bad: list[int] = []
-    search = inference.Search(known or {}, envelope=False, report=lambda _t, _p, offset, _k, _v, _e: bad.append(offset))
+    search = Search(known or {}, Rules(envelope=False), lambda _t, _p, offset, _k, _v, _e: bad.append(offset))
     search.look(_batch(values, keys))
     return [inference.Seen.from_row(row) for row in search.result().to_pylist()], bad
 

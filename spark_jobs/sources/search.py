@@ -1,0 +1,190 @@
+"""Looks through JSON for tables, columns and types that are not known yet. Runs in Python tasks; results go to the driver."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import types as t
+
+from connectors.errors import Skippable
+from spark_jobs.contract import TableSchema
+from spark_jobs.sources.inference import Seen, accepted_types, is_enveloped, key_names
+from spark_jobs.sources.kinds import Rules, Sample, better, images, loose_flat, loose_layout, problem, read_event
+from spark_jobs.sources.rows import Kind, Report, classify, namespace_of
+from spark_jobs.sources.types import inferred, type_json, wider_inferred
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_RESULT: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("namespace", pa.string()),
+        ("columns", pa.string()),
+        ("keys", pa.string()),
+        ("sample", pa.binary()),
+        ("key", pa.binary()),
+        ("error", pa.string()),
+        ("mixed", pa.bool_()),
+        ("text", pa.binary()),
+    ]
+)
+
+
+@dataclass(slots=True)
+class _Table:
+    """What was seen of one table; see ``Seen``."""
+
+    types: dict[str, t.DataType]
+    accepted: dict[str, tuple[type, ...]] = field(default_factory=dict)
+    keys: tuple[str, ...] = ()
+    defined: bool = False
+    error: str = ""
+    mixed: bool = False
+
+
+class Search:
+    """Looks at records one by one and notes what is new; one per task.
+
+    A record that would change what is known of its table is decoded first, as a task would do it: one that can't be decoded
+    changes nothing.
+
+    Args:
+        known: the types of columns per table that need no note.
+        rules: what the options say.
+        report: takes records that can't be of any table.
+    """
+
+    def __init__(self, known: Mapping[str, Mapping[str, t.DataType]], rules: Rules, report: Report) -> None:
+        self._known = known
+        self._rules = rules
+        self._report = report
+        self._tables: dict[tuple[str, str], _Table] = {}
+        self._samples: dict[tuple[str, bytes], Sample] = {}
+
+    def look(self, batch: pa.RecordBatch) -> None:
+        """Note the tables and types of a batch's records; reports those that are of none."""
+        topics, keys, values = (batch.column(name).to_pylist() for name in ("topic", "key", "value"))
+        for index, (topic, key, value) in enumerate(zip(topics, keys, values, strict=True)):
+            try:
+                self._one(topic, key, value, batch, index)
+            except (Skippable, msgspec.DecodeError, ValueError, RecursionError) as error:
+                self._report(
+                    topic, batch.column("partition")[index].as_py(), batch.column("offset")[index].as_py(), key, value, error
+                )
+
+    def _one(self, topic: str, key: bytes | None, value: bytes, batch: pa.RecordBatch, index: int) -> None:
+        kind, text = classify(value)
+        if kind is Kind.SCHEMA:
+            sample = self._samples.get((topic, text), Sample())
+            self._samples[topic, text] = better(sample, batch.slice(index, 1), self._rules, "")
+            return
+        if kind is Kind.BAD:
+            raise Skippable("The value is no JSON object.")
+        if not self._rules.envelope:
+            self._note((topic, topic), key, [msgspec.json.decode(value)], batch, index)
+            return
+        event = read_event(value)
+        if event.op == "m" or (event.op == "t" and self._rules.truncates):
+            return
+        self._note((topic, namespace_of(event.source, topic)), key, images(event), batch, index)
+
+    def _note(
+        self, at: tuple[str, str], key: bytes | None, rows: Sequence[Mapping[str, Any]], batch: pa.RecordBatch, index: int
+    ) -> None:
+        table = self._tables.get(at)
+        if table is None:
+            types = dict(self._known.get(at[1], {}))
+            table = self._tables[at] = _Table(types, {name: accepted_types(kind) for name, kind in types.items()})
+            table.defined = at[1] in self._known
+        names: tuple[str, ...] = ()
+        if not table.keys and key:
+            names, values = _key(key)
+            rows = [values, *rows]
+        fresh: dict[str, t.DataType] = {}
+        accepted = table.accepted
+        for row in rows:
+            for name, value in row.items():
+                if value is not None and type(value) not in accepted.get(name, ()):
+                    _widen(table, fresh, name, value)
+        if table.defined and not fresh and not names:
+            return
+        error = self._problem(at[1], {**table.types, **fresh}, names or table.keys, batch.slice(index, 1))
+        if error:
+            table.error = table.error or error
+            return
+        table.types |= fresh
+        accepted |= {name: accepted_types(kind) for name, kind in fresh.items()}
+        table.keys = table.keys or names
+        table.defined = True
+        table.mixed |= not names and not table.keys and self._rules.keys_of(at[1]) is None
+
+    def _problem(self, namespace: str, types: Mapping[str, t.DataType], found: tuple[str, ...], record: pa.RecordBatch) -> str:
+        """Why a record is no row of a table with these columns; empty where it is one."""
+        rules = self._rules
+        try:
+            flat = loose_flat(types.keys(), rules)
+            hidden = flat.hidden if flat is not None else ()
+            keys = rules.keys_of(namespace)
+            seen = Seen("", namespace, {name: kind for name, kind in types.items() if name not in hidden})
+            columns = seen.columns(found if keys is None else keys, rules.declared_of(namespace))
+            return problem(TableSchema(namespace, columns), b"", loose_layout(columns, flat, rules), rules, record)
+        except Skippable as error:
+            return str(error)
+
+    def result(self) -> pa.RecordBatch:
+        """One row per table and per unusual envelope, as ``inference.SCHEMA``."""
+        nothing = {"columns": "{}", "keys": "[]", "sample": None, "key": None, "error": "", "mixed": False, "text": b""}
+        rows: list[dict[str, Any]] = [
+            nothing
+            | {
+                "topic": topic,
+                "namespace": namespace,
+                "columns": json.dumps({name: type_json(kind) for name, kind in table.types.items()}),
+                "keys": json.dumps(table.keys),
+                "error": "" if table.defined else table.error,
+                "mixed": table.mixed,
+            }
+            for (topic, namespace), table in self._tables.items()
+        ]
+        rows += [
+            nothing
+            | {
+                "topic": topic,
+                "namespace": "",
+                "sample": sample.value,
+                "key": sample.key,
+                "error": sample.error,
+                "mixed": sample.rank == 1,
+                "text": text,
+            }
+            for (topic, text), sample in self._samples.items()
+        ]
+        return pa.RecordBatch.from_pylist(rows, schema=_RESULT)
+
+
+def _key(key: bytes) -> tuple[tuple[str, ...], Mapping[str, Any]]:
+    """The key columns in a record's key, and their values; none where it is no struct."""
+    try:
+        data = msgspec.json.decode(key)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return (), {}
+    names = key_names(data)
+    return names, (data["payload"] if is_enveloped(data) else data) if names else {}
+
+
+def _widen(table: _Table, fresh: dict[str, t.DataType], name: str, value: Any) -> None:
+    """Note in ``fresh`` the type that a column needs for a value, where it is another than is known."""
+    kind = inferred(value)
+    if kind is None:
+        return
+    known = fresh.get(name, table.types.get(name))
+    if known is not None and not isinstance(known, t.LongType | t.DoubleType | t.BooleanType | t.StringType | t.DecimalType):
+        return  # declared: decoding says what does not fit
+    wide = kind if known is None else wider_inferred(known, kind)
+    if wide != known:
+        fresh[name] = wide
