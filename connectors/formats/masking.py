@@ -122,6 +122,10 @@ class Masks:
                 return rule.make(target)
         return None
 
+    def rule_of(self, column: str) -> str | None:
+        """The name of the first rule that names a column; None for none."""
+        return next((rule.name for rule in self.rules if any(pattern.fullmatch(column) for pattern in rule.columns)), None)
+
 
 def row_masker(masks: Sequence[tuple[str, Mask]]) -> Callable[[dict[str, Any]], None] | None:
     """A function that applies the row masks among ``masks`` (field name, mask) to a row, in place; None if there are none.
@@ -241,6 +245,11 @@ def _count(found: re.Match[str]) -> int:
     if count > _MOST_CHARS:
         raise ConfigInvalid(f"{found[0]}: at most {_MOST_CHARS} characters")
     return count
+
+
+def has_rules(raw: Mapping[str, str]) -> bool:
+    """Whether a connector's configuration masks columns at the source."""
+    return bool(rule_names(raw)) or any(is_debezium_option(name) for name in raw)
 
 
 def is_debezium_option(name: str) -> bool:
@@ -461,6 +470,9 @@ def rule(name: str, options: Mapping[str, Any]) -> _Rule:
         mask = make(target, texts)
         if mask is not None and not isinstance(mask, Mask):
             raise ConfigInvalid(f"mask {name}: type={kind} returned {type(mask).__name__}, not a Mask")
+        if mask is not None and target.in_key and not mask.in_key:
+            raise ConfigInvalid(f"mask {name} may give different rows one key: type={kind} doesn't say that it keeps different "
+                                f"values apart (Mask.in_key), so it can't mask {target.name}, a column of the message key")
         return mask
     return _Rule(name, patterns, checked)
 
@@ -470,13 +482,13 @@ def rule_names(raw: Mapping[str, str]) -> list[str]:
     return list(dict.fromkeys(item.strip() for item in raw.get(RULES, "").split(",") if item.strip()))
 
 
-def _rules(raw: Mapping[str, str]) -> Iterable[tuple[str, Callable[[], _Rule]]]:
+def _rules(raw: Mapping[str, str], *, debezium: bool) -> Iterable[tuple[str, Callable[[], _Rule]]]:
     """(property to blame, how to make the rule) in order of precedence."""
     for name in rule_names(raw):
         prefix = f"mask.{name}."
         own = {key[len(prefix):]: value for key, value in raw.items() if key.startswith(prefix)}
         yield f"{prefix}type", lambda name=name, own=own: rule(name, own)  # type: ignore[misc]
-    for pattern, make in _DEBEZIUM:
+    for pattern, make in _DEBEZIUM if debezium else ():
         for key, value in raw.items():
             found = pattern.fullmatch(key)
             if found is not None:
@@ -484,19 +496,26 @@ def _rules(raw: Mapping[str, str]) -> Iterable[tuple[str, Callable[[], _Rule]]]:
                     key, column_patterns(key.partition(".with.salt.")[0], value), make(found))
 
 
-def parse_rules(raw: Mapping[str, str]) -> Masks:
+def parse_rules(raw: Mapping[str, str], *, debezium: bool = True) -> Masks:
     """The rules of a configuration, references resolved; other properties are passed over.
+
+    Args:
+        raw: the properties.
+        debezium: whether Debezium's options count too.
 
     Raises:
         ConfigInvalid: one of them is wrong; see ``problems`` for all complaints.
     """
-    return Masks(tuple(make() for _, make in _rules(raw)))
+    return Masks(tuple(make() for _, make in _rules(raw, debezium=debezium)))
 
 
-def problems(raw: Mapping[str, str]) -> list[ConfigProblem]:
-    """Every complaint about the rules of a configuration, for validation; never raises."""
+def problems(raw: Mapping[str, str], *, debezium: bool = True) -> list[ConfigProblem]:
+    """Every complaint about the rules of a configuration, for validation; never raises. Arguments as ``parse_rules``."""
     found: list[ConfigProblem] = []
-    for name, make in _rules(raw):
+    if not debezium:
+        found += [ConfigProblem(name, f"{name} masks nothing here: it is an option of the MySQL connector. Use {RULES}, see "
+                                      "docs/masking.md") for name in raw if is_debezium_option(name)]
+    for name, make in _rules(raw, debezium=debezium):
         try:
             make()
         except ConfigInvalid as error:
@@ -517,7 +536,8 @@ def problems(raw: Mapping[str, str]) -> list[ConfigProblem]:
 
 #: What a source connector declares; the options of each rule are ``mask.NAME.`` and the names of ``RULE_KEYS``.
 SOURCE_KEYS: Final[tuple[ConfigKey, ...]] = (
-    ConfigKey(name=RULES, type=ConfigType.LIST, default=[], importance=Importance.LOW,
+    ConfigKey(name=RULES, type=ConfigType.LIST, default=[], importance=Importance.LOW, group="Masking",
+              display_name="Mask rules",
               doc="Names of mask rules, in order of precedence. Rule NAME is written as mask.NAME.columns, mask.NAME.type and "
                   "the type's options: replacement, regex, length, algorithm, salt.secret, salt.field, nulls; see "
                   "docs/masking.md.",

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from connectors.api import BadRecord, SourceRecord
-from connectors.errors import Fatal
+from connectors.errors import Fatal, Skippable
+from connectors.formats.masking import has_rules
 
 if TYPE_CHECKING:
     import logging
@@ -107,6 +108,11 @@ class ErrorHandler:
         self._log_messages: bool = config["errors.log.include.messages"]
         self._headers: bool = config["errors.deadletterqueue.context.headers.enable"]
         self.topic: str = config["errors.deadletterqueue.topic.name"] or "" if self.tolerant else ""
+        raw = config.raw
+        transforms = any(name.startswith("transforms.") and "MaskColumns" in value for name, value in raw.items())
+        #: Stages before which values are not masked yet: what such a record holds is shown nowhere.
+        self._unmasked = frozenset((*([Stage.TASK_POLL] if transforms or has_rules(raw) else []),
+                                    *([Stage.TRANSFORMATION] if transforms else [])))
 
     def bad(self, stage: Stage, error: Exception, origin: SourceRecord | BadRecord, executing: str = "") -> DeadLetter | None:
         """Take note of a bad record.
@@ -117,6 +123,11 @@ class ErrorHandler:
         Raises:
             Fatal: bad records are not tolerated.
         """
+        if stage in self._unmasked:
+            hidden = Skippable(f"{type(error).__name__}: neither the reason nor the record is shown, because columns are "
+                               "masked and both may hold their values (docs/masking.md)")
+            return self.refused(stage, hidden, executing, origin.topic, None, None, origin.source_partition,
+                                origin.source_offset)
         if isinstance(origin, BadRecord):
             return self.refused(stage, error, executing, origin.topic, None, origin.raw, origin.source_partition,
                                 origin.source_offset)
