@@ -12,6 +12,7 @@ import threading
 import time
 import traceback
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import Fatal, MillraceError, Retriable
@@ -21,6 +22,8 @@ from spark_jobs.checkpoint import open_folder
 from spark_jobs.contract import RAW_COLUMNS, Batch, JobContext
 from spark_jobs.dead_letters import prepare
 from spark_jobs.lag import KafkaView
+from spark_jobs.masked_frames import NoRecords, mask_changes
+from spark_jobs.masks import rules_of
 from spark_jobs.metrics import PREFIX
 from spark_jobs.progress import lags, nested
 from spark_jobs.session import build_session, submitted
@@ -72,6 +75,7 @@ class Runner:
         self._busy = threading.Lock()
         self._kafka = KafkaView(job.config)
         self._batch_kafka = KafkaView(job.config)  # for the thread of batches: clients are not shared
+        self._masks = rules_of(job.config)
         self._error: BaseException | None = None
         self._current: int | None = None
         #: Batches that the sink has, until they are seen in the checkpoint's commits.
@@ -339,16 +343,19 @@ class Runner:
         earliest = {(topic, partition): offset for topic, each in existing.items() for partition, offset in each.first.items()}
         found = ranges.ranges(start, end, earliest)
         decoded: list[Any] = []
+        masks = self._masks
 
         def changes() -> list[Any]:
             if not decoded:
-                decoded.append(self._decoder().changes(batch))
+                decoded.append(mask_changes(self._decoder().changes(batch), masks))
             result: list[Any] = decoded[0]
             return result
 
-        batch = Batch(number, frame, found, changes)
+        batch = given = Batch(number, frame, found, changes)
+        if masks and not self.job.materializes:
+            given = replace(batch, raw=NoRecords())  # type: ignore[arg-type]  # it refuses whatever is asked
         rows = sum(after - first for first, after in found.values())
-        written = self._attempt(batch)
+        written = self._attempt(given)
         took = time.monotonic() - begin
         self._done.append({"batch": number, "position": start | end, "rows": rows, "written": written,
                            "duration_ms": round(took * 1000), "rows_per_s": round(rows / max(took, 1e-3), 1)})

@@ -17,7 +17,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Final, NamedTuple
 
-from connectors.errors import ConfigInvalid
+from connectors.errors import ConfigInvalid, Skippable
 from connectors.formats.mask_functions import (
     default_of,
     digest_of,
@@ -245,6 +245,13 @@ def _count(found: re.Match[str]) -> int:
     if count > _MOST_CHARS:
         raise ConfigInvalid(f"{found[0]}: at most {_MOST_CHARS} characters")
     return count
+
+
+def hide_reason(error: BaseException | str) -> Skippable:
+    """What is said instead of an error with a record that was not masked yet: both may hold its values."""
+    kind = "The record is bad" if isinstance(error, str) else type(error).__name__
+    return Skippable(f"{kind}: neither the reason nor the record is shown, because columns are masked and both may hold their "
+                     "values (docs/masking.md)")
 
 
 def has_rules(raw: Mapping[str, str]) -> bool:
@@ -524,9 +531,12 @@ def problems(raw: Mapping[str, str], *, debezium: bool = True) -> list[ConfigPro
     known = {key.name for key in RULE_KEYS}
     for name in raw:
         parts = name.split(".", 2)
-        if parts[0] != "mask" or name == RULES or len(parts) < 3:
+        if parts[0] != "mask" or name == RULES:
             continue
-        if parts[1] not in names:
+        if len(parts) < 3:  # noqa: PLR2004
+            found.append(ConfigProblem(name, f"{name} is no option; an option of a rule is mask.NAME.OPTION, and {RULES} has the "
+                                             "names"))
+        elif parts[1] not in names:
             found.append(ConfigProblem(name, f"{name}: {RULES} doesn't name a rule {parts[1]!r}, so nothing is masked by it"))
         elif parts[2] not in known and raw.get(f"mask.{parts[1]}.type", "").strip() in _FACTORIES:
             found.append(ConfigProblem(name, f"{name}: a mask rule has no option {parts[2]!r}; it has "

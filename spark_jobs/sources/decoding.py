@@ -19,11 +19,11 @@ from connectors.schema import Field, Schema
 from spark_jobs.contract import TableChanges, TableSchema
 from spark_jobs.dead_letters import DeadLetters
 from spark_jobs.sources import avro_frame, inference
-from spark_jobs.sources.avro import Registry, connect_schema
+from spark_jobs.sources.avro import HEAD_SIZE, Registry, connect_schema
 from spark_jobs.sources.discovery import TOMBSTONE, Found, Ref, find, reference, samples
 from spark_jobs.sources.flat import Flat, flat_of
 from spark_jobs.sources.layout import Layout, envelope_layout, flat_layout
-from spark_jobs.sources.rows import Kind, Plan, TableDecoder, classify, namespace_of
+from spark_jobs.sources.rows import PAYLOAD, Kind, Plan, TableDecoder, classify, namespace_of
 from spark_jobs.sources.tables import SchemaFiles, from_json, lacking, merged, to_json
 from spark_jobs.sources.types import json_schema
 from worker.converters.json_read import read_schema
@@ -201,8 +201,8 @@ class Decoding:
                 self._known[ref] = self._look(ref, key, value)
                 if self._tombstones:
                     self._samples[ref.topic] = [
-                        base64.b64encode(key).decode() if key is not None else None,
-                        base64.b64encode(value).decode(),
+                        base64.b64encode(sample_of(key, self._keys)).decode() if key is not None else None,
+                        base64.b64encode(sample_of(value, self._values)).decode(),
                     ]
             except Skippable as error:
                 self._known[ref] = Known(error=str(error))
@@ -397,6 +397,22 @@ class Decoding:
                 & (reference("key", self._keys) == each.ref.key)
             ).select(*FIELDS)
             rows.mapInArrow(_reporting(report, self._known[each.ref].error), "n long").collect()
+
+
+def sample_of(data: bytes, encoding: str) -> bytes:
+    """What of a record's key or value tells its schema, without its values: the checkpoint keeps it."""
+    if encoding == "avro":
+        return data[:HEAD_SIZE]
+    kind, text = classify(data)
+    if kind is Kind.SCHEMA:
+        schema = text[len(b'{"schema":') : -len(PAYLOAD)] if text.endswith(PAYLOAD) else text
+        names = inference.key_names(json.loads(data))
+        return b'{"schema":' + schema + PAYLOAD + json.dumps(dict.fromkeys(names)).encode() + b"}"
+    try:
+        found = json.loads(data)
+    except ValueError:
+        return b"null"
+    return json.dumps(dict.fromkeys(found) if isinstance(found, dict) else None).encode()
 
 
 def frame_type(schema: TableSchema) -> t.StructType:

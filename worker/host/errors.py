@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from connectors.api import BadRecord, SourceRecord
-from connectors.errors import Fatal, Skippable
-from connectors.formats.masking import has_rules
+from connectors.errors import Fatal
+from connectors.formats.masking import has_rules, hide_reason
 
 if TYPE_CHECKING:
     import logging
@@ -124,9 +124,7 @@ class ErrorHandler:
             Fatal: bad records are not tolerated.
         """
         if stage in self._unmasked:
-            hidden = Skippable(f"{type(error).__name__}: neither the reason nor the record is shown, because columns are "
-                               "masked and both may hold their values (docs/masking.md)")
-            return self.refused(stage, hidden, executing, origin.topic, None, None, origin.source_partition,
+            return self.refused(stage, hide_reason(error), executing, origin.topic, None, None, origin.source_partition,
                                 origin.source_offset)
         if isinstance(origin, BadRecord):
             return self.refused(stage, error, executing, origin.topic, None, origin.raw, origin.source_partition,

@@ -43,11 +43,15 @@ if TYPE_CHECKING:
 FROZEN = CqlType("udt", (parse("text"),), frozen=True, keyspace="ks", udt_name="w", field_names=("inside",))
 #: name -> (type, kind, position, planted value as the reader decodes it).
 COLUMNS: dict[str, tuple[Any, str, int, Any]] = {
-    "pk": (parse("text"), "partition_key", 0, "pkpkpkpk-planted@mail"), "ck": (parse("text"), "clustering", 0, "ckckckck-planted@mail"),
-    "st": (parse("text"), "static", -1, "stststst-planted@mail"), "mail": (parse("text"), "regular", -1, "mailmailmailmail-planted@mail"),
+    "pk": (parse("text"), "partition_key", 0, "pkpkpkpk-planted@mail"),
+    "ck": (parse("text"), "clustering", 0, "ckckckck-planted@mail"),
+    "st": (parse("text"), "static", -1, "stststst-planted@mail"),
+    "mail": (parse("text"), "regular", -1, "mailmailmailmail-planted@mail"),
     "num": (parse("bigint"), "regular", -1, 918_273_645_546), "raw": (parse("blob"), "regular", -1, b"rawrawrawraw-planted"),
-    "price": (parse("decimal"), "regular", -1, "77615141.3121"), "place": (FROZEN, "regular", -1, {"inside": "placeplaceplaceplace-planted"}),
-    "tags": (parse("set<text>"), "regular", -1, ["tagstagstagstags-planted"]), "at": (parse("timestamp"), "regular", -1, 1_776_151_413_121),
+    "price": (parse("decimal"), "regular", -1, "77615141.3121"),
+    "place": (FROZEN, "regular", -1, {"inside": "placeplaceplaceplace-planted"}),
+    "tags": (parse("set<text>"), "regular", -1, ["tagstagstagstags-planted"]),
+    "at": (parse("timestamp"), "regular", -1, 1_776_151_413_121),
 }
 PLANTED = {name: value["inside"] if name == "place" else value[0] if name == "tags" else value
            for name, (_, _, _, value) in COLUMNS.items()}
