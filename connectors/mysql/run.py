@@ -213,7 +213,8 @@ class Run:
             partition=self._partition, counters=self._counters, log=self._log, on_rows=self._special_rows,
             on_statement=self._statement, transactions=self._transactions, lags=self._lags,
             wants_gtid=gtid_source(settings) if settings.gtid_filter else None, queries=settings.query,
-            keep_going=settings.failures != "fail", held=self._held, apart=self._atomic or settings.rollback_rows > 0)
+            keep_going=settings.failures != "fail", held=self._held, apart=self._atomic or settings.rollback_rows > 0,
+            masked=bool(self._event_settings.masks))
         return stream, cursor
 
     def _make_pulls(self, info: ServerInfo, begun: Beginning, cursor: Cursor) -> Pulls:
