@@ -533,9 +533,9 @@ def problems(raw: Mapping[str, str], *, debezium: bool = True) -> list[ConfigPro
         parts = name.split(".", 2)
         if parts[0] != "mask" or name == RULES:
             continue
-        if len(parts) < 3:  # noqa: PLR2004
-            found.append(ConfigProblem(name, f"{name} is no option; an option of a rule is mask.NAME.OPTION, and {RULES} has the "
-                                             "names"))
+        if len(parts) < 3:
+            found.append(ConfigProblem(name, f"{name} is no option; an option of a rule is mask.NAME.OPTION, where {RULES} has "
+                                             "the names"))
         elif parts[1] not in names:
             found.append(ConfigProblem(name, f"{name}: {RULES} doesn't name a rule {parts[1]!r}, so nothing is masked by it"))
         elif parts[2] not in known and raw.get(f"mask.{parts[1]}.type", "").strip() in _FACTORIES:
