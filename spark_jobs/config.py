@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import ConfigInvalid
 from connectors.options import Config, ConfigDef, ConfigProblem
-from spark_jobs import registry
+from spark_jobs import masks, registry
 from spark_jobs.config_keys import FRAME, GUARANTEES, MATERIALIZE, PASS_THROUGH
 from spark_jobs.job import Job, default_checkpoint, default_state_dir
 
@@ -236,7 +236,8 @@ def check(properties: Mapping[str, str]) -> tuple[Config | None, list[ConfigProb
                  for message in value.errors]
     parsed = {name: value.value for name, value in values.items()}
     bad = {problem.name for problem in problems}
-    problems += [problem for problem in _cross(parsed, raw, known) if problem.name not in bad]
+    together = (*_cross(parsed, raw, known), *masks.complaints(raw, parsed))
+    problems += [problem for problem in together if problem.name not in bad]
     config = Config(_effective(parsed, known), raw) if not problems else None
     if config is not None:
         for part in (known.source, known.sink):

@@ -5,6 +5,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import ConfigInvalid
+from connectors.formats.masking import SOURCE_KEYS as MASK_KEYS
 from connectors.options import (
     ConfigDef,
     ConfigKey,
@@ -40,7 +41,7 @@ MATERIALIZE: Final = "materialize"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}\Z")
 
 #: Properties that begin so are handed on to the part they name, without a declaration each.
-PASS_THROUGH: Final = ("kafka.", "spark.", "source.schema.registry.")
+PASS_THROUGH: Final = ("kafka.", "spark.", "source.schema.registry.", "mask.")
 
 
 def job_name(name: str, value: Any) -> str | None:
@@ -124,6 +125,8 @@ FRAME: Final = ConfigDef([
               doc="Split the topics' partitions into at least so many Spark tasks. Then the changes of one key may be in two "
                   "tasks "
                   "of a batch: only for sinks and transformations that need no order, so refused with `materialize`."),
+
+    *MASK_KEYS,
 
     ConfigKey(name="transform.type", type=_S, default="none", importance=_HIGH, group=_OUT,
               validator=one_of("none", MATERIALIZE),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from connectors.errors import Fatal, Retriable
 from spark_jobs.topics import create_topic
 from spark_jobs.watchdog import limit
+from connectors.formats.masking import hide_reason, rule_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +33,8 @@ _MESSAGE: Final = 2000
 #: The client's own limit, at its most: what came from a topic is to fit into another, and the broker knows what does.
 _LARGEST: Final = 1_000_000_000
 _TRACE: Final = 8000
+#: The stage of a sink: its rows are masked already.
+_WRITING: Final = "TASK_PUT"
 
 
 class _Resident:
@@ -75,16 +78,18 @@ class DeadLetters:
         client: confluent-kafka's configuration of a producer.
         headers: whether position and cause go along as headers.
         counter: Spark's accumulator of the records put aside, which tasks add to; None: nobody counts.
+        masked: whether the job masks columns: then nothing is shown of a record that could not be decoded, and so not masked.
     """
 
     def __init__(self, job: str, *, tolerant: bool, topic: str = "", client: dict[str, Any] | None = None, headers: bool = True,
-                 counter: Any = None) -> None:
+                 counter: Any = None, masked: bool = False) -> None:
         self.job = job
         self.tolerant = tolerant
         self.topic = topic
         self.counter = counter
         self._client = client or {}
         self._headers = headers
+        self._masked = masked
         self._together = 0
         self._pending = 0
         self._failures: list[str] = []
@@ -105,7 +110,8 @@ class DeadLetters:
         return cls(job, tolerant=config["errors.tolerance"] == "all", topic=config["errors.deadletterqueue.topic.name"] or "",
                    client=clients.confluent(config, enable_idempotence=True, linger_ms=5,
                                             message_max_bytes=_LARGEST),
-                   headers=config["errors.deadletterqueue.context.headers.enable"], counter=counter)
+                   headers=config["errors.deadletterqueue.context.headers.enable"], counter=counter,
+                   masked=bool(rule_names(config.raw)))
 
     def report(self, topic: str, partition: int, offset: int, key: bytes | None, value: bytes | None,
                error: BaseException | str, *, headers: Sequence[tuple[str, bytes | None]] | None = None,
@@ -116,6 +122,9 @@ class DeadLetters:
             Fatal: bad records are not tolerated, or the dead letter topic refuses this one.
             Retriable: Kafka does not take the dead letter; nothing was skipped.
         """
+        if self._masked and stage != _WRITING:
+            key = value = headers = None
+            error = hide_reason(error)
         if not self.tolerant:
             raise Fatal(f"the record at {topic}-{partition} offset {offset} can't be decoded: {error}. Correct the source's "
                         f"options "

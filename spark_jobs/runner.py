@@ -12,6 +12,7 @@ import threading
 import time
 import traceback
 from collections import Counter, deque
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from connectors.errors import Fatal, MillraceError, Retriable
@@ -22,6 +23,8 @@ from spark_jobs.contract import RAW_COLUMNS, Batch, JobContext
 from spark_jobs.dead_letters import prepare
 from spark_jobs.lag import KafkaView
 from spark_jobs.lag_watch import LagWatch
+from spark_jobs.masked_frames import NoRecords, mask_changes
+from spark_jobs.masks import rules_of
 from spark_jobs.metrics import PREFIX
 from spark_jobs.progress import lags, nested
 from spark_jobs.session import build_session, submitted
@@ -85,6 +88,7 @@ class Runner:
         self._troubles = Troubles(events)
         self._lag: LagWatch
         self._jvm_output = jvm.JvmOutput()
+        self._masks = rules_of(job.config)
         self._error: BaseException | None = None
         self._crashes: Counter[str] = Counter()
         self._current: int | None = None
@@ -433,16 +437,19 @@ class Runner:
         earliest = {(topic, partition): offset for topic, each in existing.items() for partition, offset in each.first.items()}
         found = ranges.ranges(start, end, earliest)
         decoded: list[Any] = []
+        masks = self._masks
 
         def changes() -> list[Any]:
             if not decoded:
-                decoded.append(self._decoder().changes(batch))
+                decoded.append(mask_changes(self._decoder().changes(batch), masks))
             result: list[Any] = decoded[0]
             return result
 
-        batch = Batch(number, frame, found, changes)
+        batch = given = Batch(number, frame, found, changes)
+        if masks and not self.job.materializes:
+            given = replace(batch, raw=NoRecords())  # type: ignore[arg-type]  # it refuses whatever is asked
         rows = sum(after - first for first, after in found.values())
-        written = self._retry(troubles.BATCH, lambda: self._sink.write(batch), batch=number)
+        written = self._retry(troubles.BATCH, lambda: self._sink.write(given), batch=number)
         if decoded and self._source is not None:
             self._source.written()
         took = time.monotonic() - begin

@@ -4,7 +4,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,10 +57,12 @@ class Demo:
     Attributes:
         folder: State of everything.
         detached: Whether servers and workers outlive this program.
+        options: By connector: options that it gets beside or in place of the demo's.
     """
 
     folder: Path
     detached: bool
+    options: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     rest: Rest = field(default_factory=Rest)
     services: list[tuple[str, Managed | KafkaCluster]] = field(default_factory=list)
 
@@ -121,16 +123,16 @@ class Demo:
         topics = {"topic.creation.default.partitions": "2", "topic.creation.default.replication.factor": "1"}
         avro = {f"{side}.converter{suffix}": value for side in ("key", "value") for suffix, value in (
             ("", "io.confluent.connect.avro.AvroConverter"), (".schema.registry.url", self.registry.url))}
-        self.rest.create(CUSTOMERS_SOURCE, {
+        self._create(CUSTOMERS_SOURCE, {
             "connector.class": "mysql", "topic.prefix": "crm", "database.hostname": "127.0.0.1",
             "database.port": str(self.mariadb.port), "database.user": self.mariadb.user,
             "database.password": self.mariadb.password, "table.include.list": CUSTOMERS, **avro, **topics})
-        self.rest.create(ORDERS_SOURCE, {
+        self._create(ORDERS_SOURCE, {
             "connector.class": "scylla", "tasks.max": "2", "topic.prefix": "shop",
             "scylla.cluster.ip.addresses": self.scylla.address, "scylla.table.names": ORDERS,
             "output.format": "partition-update", **avro,
             "key.converter": "org.apache.kafka.connect.converters.ByteArrayConverter", **topics})
-        self.rest.create(PAYMENTS_SOURCE, {
+        self._create(PAYMENTS_SOURCE, {
             "connector.class": "cassandra", "topic.prefix": "ledger", "cassandra.hosts": self.cassandra.address,
             # No label: both workers see the directory, so whichever is alive reads it.
             "cdc.raw.directories": str(self.cassandra.cdc_raw), "table.include.list": PAYMENTS,
@@ -142,19 +144,22 @@ class Demo:
         """The Spark jobs, through REST: materializers for orders and payments, and two sinks for all rows."""
         registry = self.registry.url
         for table, name in MATERIALIZERS.items():
-            self.rest.create(name, {
+            self._create(name, {
                 "connector.class": _CLASS, "source.topics": UPDATES[table], "source.format": "partition-update",
                 "source.value.encoding": "avro", "source.schema.registry.url": registry, "transform.type": "materialize",
                 "sink.type": "kafka", "sink.kafka.topic": ROWS[table], **self._local(name)})
         rows = {"connector.class": _CLASS, "source.topics": ",".join(ROWS.values()),
                 "source.format": "debezium", "source.value.encoding": "avro", "source.key.encoding": "avro",
                 "source.schema.registry.url": registry}
-        self.rest.create(HISTORY, {**rows, "sink.type": "files", "sink.files.path": str(self.folder / "history"),
-                                   **self._local(HISTORY)})
-        self.rest.create(WAREHOUSE, {
+        self._create(HISTORY, {**rows, "sink.type": "files", "sink.files.path": str(self.folder / "history"),
+                               **self._local(HISTORY)})
+        self._create(WAREHOUSE, {
             **rows, "sink.type": "jdbc", "sink.jdbc.url": self.postgres.url, "sink.jdbc.user": self.postgres.user,
             "sink.jdbc.password": self.postgres.password, **self._local(WAREHOUSE)})
         self.rest.until_running(JOBS)
+
+    def _create(self, name: str, config: Mapping[str, str]) -> None:
+        self.rest.create(name, {**config, **self.options.get(name, {})})
 
     def database(self) -> "pymysql.Connection[Any]":
         """A connection to MariaDB. Blocks."""

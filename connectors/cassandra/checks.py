@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 from connectors.cassandra import config_keys as keys
 from connectors.cassandra import server
 from connectors.cassandra.catalog import SYSTEM, Catalog, TableFilter
-from connectors.cassandra.config import nodes, session_settings, table_lists
+from connectors.cassandra.config import event_settings, nodes, session_settings, table_lists
 from connectors.cassandra.config_rules import split_regexes
+from connectors.cassandra.events import builder
 from connectors.cassandra.events.contract import topic_name
 from connectors.cassandra.log.directory import check as check_directory
 from connectors.cassandra.log.directory import scan, usage
 from connectors.cql.asking import Names, asked
 from connectors.cql.types import quote
-from connectors.errors import Fatal, MillraceError, Retriable
+from connectors.errors import ConfigInvalid, Fatal, MillraceError, Retriable
+from connectors.formats.masking import RULES
 from connectors.java_regex import compile_java
 from connectors.options import ConfigProblem
 
@@ -40,6 +42,8 @@ _TRY_S: Final = 3.0
 _SHOWN: Final = 5
 #: Share of cdc_total_space from which on a directory counts as full.
 _FULL: Final = 0.9
+#: Any version of the log's format: output forms are the same for all.
+_LOG_VERSION: Final = 8
 
 
 def _error(name: str, message: str) -> ConfigProblem:
@@ -124,6 +128,7 @@ async def _ask(session: CqlSession, config: Config) -> list[ConfigProblem]:
     copies = {str(row["keyspace_name"]): server.replicas(row["replication"]) for row in rows}
     captured = catalog.tables()
     found += table_problems(config, catalog.known(), captured, catalog.refused())
+    found += mask_problems(config, captured)
     found += replica_problems(config, captured, copies, cluster)
     if str(config[keys.SNAPSHOT]).strip().lower() != "never":
         found += await _rights(session, config, captured)
@@ -244,6 +249,20 @@ def table_problems(config: Mapping[str, Any], known: Sequence[TableDefinition], 
     if shared:
         found.append(_error(keys.TABLES, f"Several tables would share the topic {_some(shared)}, since a topic's name can't "
                                          f"hold all characters of theirs: take one of them out with {keys.NOT_TABLES}"))
+    return found
+
+
+def mask_problems(config: Config, captured: Sequence[TableDefinition]) -> list[ConfigProblem]:
+    """Whether ``mask.rules`` can be applied to the tables in the output form. Pure."""
+    found = []
+    settings = event_settings(config)
+    for table in captured if settings.masks else ():
+        try:
+            builder(table, _LOG_VERSION, settings)
+        except ConfigInvalid as error:
+            found.append(_error(RULES, str(error)))
+        except Fatal:
+            pass  # the form can't have this table at all; the task says why
     return found
 
 

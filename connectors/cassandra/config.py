@@ -16,6 +16,7 @@ from connectors.cql.session import SessionSettings
 from connectors.cql.tls import TlsSettings
 from connectors.errors import ConfigInvalid
 from connectors.new_tables import NEW_TABLES
+from connectors.formats import masking
 from connectors.options import ConfigProblem, invalid
 
 if TYPE_CHECKING:
@@ -140,8 +141,12 @@ def _tls(config: Mapping[str, Any]) -> TlsSettings:
     )
 
 
-def event_settings(config: Mapping[str, Any]) -> EventSettings:
-    """What shapes events."""
+def event_settings(config: Config) -> EventSettings:
+    """What shapes events.
+
+    Raises:
+        ConfigInvalid: a masking rule can't be used.
+    """
     return EventSettings(
         topic_prefix=config[keys.PREFIX],
         cluster=config[keys.CLUSTER] or "",
@@ -151,6 +156,7 @@ def event_settings(config: Mapping[str, Any]) -> EventSettings:
         decimals=cast('Literal["double", "precise", "string"]', _word(config, keys.DECIMALS)),
         varints=cast('Literal["long", "precise", "string"]', _word(config, keys.VARINTS)),
         excluded=frozenset(str(each).strip() for each in config[keys.EXCLUDED] or () if str(each).strip()),
+        masks=masking.parse_rules(config.raw, debezium=False),
     )
 
 
@@ -176,7 +182,11 @@ def table_lists(config: Mapping[str, Any]) -> tuple[str, str]:
 
 def problems(config: Config) -> list[ConfigProblem]:
     """What makes the configuration one that can't work."""
-    found: list[ConfigProblem] = []
+    found = masking.problems(config.raw, debezium=False)
+    if masking.rule_names(config.raw) and _word(config, keys.OUTPUT) == "partition-update-raw":
+        found.append(ConfigProblem(keys.OUTPUT, f"{keys.OUTPUT}=partition-update-raw holds the database's own bytes, which "
+                                                f"{masking.RULES} can't mask: set {keys.OUTPUT}=partition-update, or mask the "
+                                                f"rows that come out of the materializer ({masking.RULES} of the job)"))
 
     def complain(name: str, why: str) -> None:
         found.append(ConfigProblem(name, invalid(name, text_of(config[name]), why)))

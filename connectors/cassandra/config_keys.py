@@ -13,6 +13,7 @@ from connectors.cassandra.config_rules import (
     topic_prefix,
 )
 from connectors.new_tables import new_tables_key
+from connectors.formats.masking import SOURCE_KEYS as MASK_KEYS
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, Width, at_least, between, words
 
 # Connection
@@ -301,6 +302,8 @@ CONFIG: Final = ConfigDef([
     ConfigKey(name=SNAPSHOT_THREADS, type=ConfigType.INT, default=2, unit="chunks", validator=between(1, 64),
               importance=Importance.LOW, group=_SNAPSHOT, display_name="Concurrent chunks",
               doc="Chunks that a task reads at the same time; fewer while the servers are slow."),
+
+    *MASK_KEYS,
 
     *(ConfigKey(name=name, type=kind, default=default, importance=Importance.LOW, group=_ACCEPTED,
                 unit=_UNITS.get(name) or _UNITS.get(name.rpartition(".")[2], ""),

@@ -246,4 +246,4 @@ def utf16_cut(text: str, length: int) -> str:
 def missing_field(rule: str, field: str) -> Skippable:
     """The complaint of a mask that needs another field of the row."""
     return Skippable(f"mask {rule} needs the field {field!r}, which the row image doesn't have: set binlog_row_image=FULL on "
-                     "the source, include that column, or choose another salt.field")
+                     "the source (MySQL), include that column, or choose a column of the key as salt.field")

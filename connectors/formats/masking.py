@@ -17,7 +17,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Final, NamedTuple
 
-from connectors.errors import ConfigInvalid
+from connectors.errors import ConfigInvalid, Skippable
 from connectors.formats.mask_functions import (
     default_of,
     digest_of,
@@ -121,6 +121,10 @@ class Masks:
             if any(pattern.fullmatch(target.name) for pattern in rule.columns):
                 return rule.make(target)
         return None
+
+    def rule_of(self, column: str) -> str | None:
+        """The name of the first rule that names a column; None for none."""
+        return next((rule.name for rule in self.rules if any(pattern.fullmatch(column) for pattern in rule.columns)), None)
 
 
 def row_masker(masks: Sequence[tuple[str, Mask]]) -> Callable[[dict[str, Any]], None] | None:
@@ -241,6 +245,18 @@ def _count(found: re.Match[str]) -> int:
     if count > _MOST_CHARS:
         raise ConfigInvalid(f"{found[0]}: at most {_MOST_CHARS} characters")
     return count
+
+
+def hide_reason(error: BaseException | str) -> Skippable:
+    """What is said instead of an error with a record that was not masked yet: both may hold its values."""
+    kind = "The record is bad" if isinstance(error, str) else type(error).__name__
+    return Skippable(f"{kind}: neither the reason nor the record is shown, because columns are masked and both may hold their "
+                     "values (docs/masking.md)")
+
+
+def has_rules(raw: Mapping[str, str]) -> bool:
+    """Whether a connector's configuration masks columns at the source."""
+    return bool(rule_names(raw)) or any(is_debezium_option(name) for name in raw)
 
 
 def is_debezium_option(name: str) -> bool:
@@ -461,6 +477,9 @@ def rule(name: str, options: Mapping[str, Any]) -> _Rule:
         mask = make(target, texts)
         if mask is not None and not isinstance(mask, Mask):
             raise ConfigInvalid(f"mask {name}: type={kind} returned {type(mask).__name__}, not a Mask")
+        if mask is not None and target.in_key and not mask.in_key:
+            raise ConfigInvalid(f"mask {name} may give different rows one key: type={kind} doesn't say that it keeps different "
+                                f"values apart (Mask.in_key), so it can't mask {target.name}, a column of the message key")
         return mask
     return _Rule(name, patterns, checked)
 
@@ -470,13 +489,13 @@ def rule_names(raw: Mapping[str, str]) -> list[str]:
     return list(dict.fromkeys(item.strip() for item in raw.get(RULES, "").split(",") if item.strip()))
 
 
-def _rules(raw: Mapping[str, str]) -> Iterable[tuple[str, Callable[[], _Rule]]]:
+def _rules(raw: Mapping[str, str], *, debezium: bool) -> Iterable[tuple[str, Callable[[], _Rule]]]:
     """(property to blame, how to make the rule) in order of precedence."""
     for name in rule_names(raw):
         prefix = f"mask.{name}."
         own = {key[len(prefix):]: value for key, value in raw.items() if key.startswith(prefix)}
         yield f"{prefix}type", lambda name=name, own=own: rule(name, own)  # type: ignore[misc]
-    for pattern, make in _DEBEZIUM:
+    for pattern, make in _DEBEZIUM if debezium else ():
         for key, value in raw.items():
             found = pattern.fullmatch(key)
             if found is not None:
@@ -484,19 +503,26 @@ def _rules(raw: Mapping[str, str]) -> Iterable[tuple[str, Callable[[], _Rule]]]:
                     key, column_patterns(key.partition(".with.salt.")[0], value), make(found))
 
 
-def parse_rules(raw: Mapping[str, str]) -> Masks:
+def parse_rules(raw: Mapping[str, str], *, debezium: bool = True) -> Masks:
     """The rules of a configuration, references resolved; other properties are passed over.
+
+    Args:
+        raw: the properties.
+        debezium: whether Debezium's options count too.
 
     Raises:
         ConfigInvalid: one of them is wrong; see ``problems`` for all complaints.
     """
-    return Masks(tuple(make() for _, make in _rules(raw)))
+    return Masks(tuple(make() for _, make in _rules(raw, debezium=debezium)))
 
 
-def problems(raw: Mapping[str, str]) -> list[ConfigProblem]:
-    """Every complaint about the rules of a configuration, for validation; never raises."""
+def problems(raw: Mapping[str, str], *, debezium: bool = True) -> list[ConfigProblem]:
+    """Every complaint about the rules of a configuration, for validation; never raises. Arguments as ``parse_rules``."""
     found: list[ConfigProblem] = []
-    for name, make in _rules(raw):
+    if not debezium:
+        found += [ConfigProblem(name, f"{name} masks nothing here: it is an option of the MySQL connector. Use {RULES}, see "
+                                      "docs/masking.md") for name in raw if is_debezium_option(name)]
+    for name, make in _rules(raw, debezium=debezium):
         try:
             make()
         except ConfigInvalid as error:
@@ -505,9 +531,12 @@ def problems(raw: Mapping[str, str]) -> list[ConfigProblem]:
     known = {key.name for key in RULE_KEYS}
     for name in raw:
         parts = name.split(".", 2)
-        if parts[0] != "mask" or name == RULES or len(parts) < 3:
+        if parts[0] != "mask" or name == RULES:
             continue
-        if parts[1] not in names:
+        if len(parts) < 3:
+            found.append(ConfigProblem(name, f"{name} is no option; an option of a rule is mask.NAME.OPTION, where {RULES} has "
+                                             "the names"))
+        elif parts[1] not in names:
             found.append(ConfigProblem(name, f"{name}: {RULES} doesn't name a rule {parts[1]!r}, so nothing is masked by it"))
         elif parts[2] not in known and raw.get(f"mask.{parts[1]}.type", "").strip() in _FACTORIES:
             found.append(ConfigProblem(name, f"{name}: a mask rule has no option {parts[2]!r}; it has "
@@ -517,7 +546,8 @@ def problems(raw: Mapping[str, str]) -> list[ConfigProblem]:
 
 #: What a source connector declares; the options of each rule are ``mask.NAME.`` and the names of ``RULE_KEYS``.
 SOURCE_KEYS: Final[tuple[ConfigKey, ...]] = (
-    ConfigKey(name=RULES, type=ConfigType.LIST, default=[], importance=Importance.LOW,
+    ConfigKey(name=RULES, type=ConfigType.LIST, default=[], importance=Importance.LOW, group="Masking",
+              display_name="Mask rules",
               doc="Names of mask rules, in order of precedence. Rule NAME is written as mask.NAME.columns, mask.NAME.type and "
                   "the type's options: replacement, regex, length, algorithm, salt.secret, salt.field, nulls; see "
                   "docs/masking.md.",

@@ -58,6 +58,9 @@ def problems(config: Config) -> list[ConfigProblem]:
     found += _caught(config, ck.HOST, connection_settings)
     found += _topics(config)
     found += masking.problems(config.raw)
+    if config[ek.QUERY] and masking.rule_names(config.raw):
+        complain(ek.QUERY, f"must be false with {masking.RULES}: the text of a statement holds the values that are to be "
+                           "masked")
     if config[ck.SSL_KEYSTORE_PASSWORD] is not None and not config[ck.SSL_KEYSTORE]:
         complain(ck.SSL_KEYSTORE, f"{ck.SSL_KEYSTORE_PASSWORD} is given, the file is not")
     if "kafka" in channels(config) and not config[rk.SIGNAL_BROKERS]:
@@ -111,6 +114,8 @@ def warnings(config: Config) -> list[ConfigProblem]:
     if mode in rk.OLD_MODES:
         warn(rk.SNAPSHOT, f"{rk.SNAPSHOT}={mode} is an old word for {rk.OLD_MODES[mode]}")
     tasks = str(config.raw.get("tasks.max", "1")).strip()
+    if config[ek.QUERY] and any(masking.is_debezium_option(name) for name in config.raw):
+        warn(ek.QUERY, f"{ek.QUERY}=true shows values of masked columns in the text of statements (source.query)")
     if config[ek.TRANSACTIONS] and tasks not in ("", "1"):
         warn(ek.TRANSACTIONS, f"{ek.TRANSACTIONS}=true needs all changes in one order: the connector has one task, not {tasks}")
     if "t" not in [str(each).strip() for each in config[ek.SKIPPED] or ()] and tasks not in ("", "1") \

@@ -225,7 +225,7 @@ class Run:
             on_statement=self._statement, transactions=self._transactions, lags=self._lags,
             wants_gtid=gtid_source(settings) if settings.gtid_filter else None, queries=settings.query,
             keep_going=settings.failures != "fail", held=self._held, apart=self._atomic or settings.rollback_rows > 0,
-            signals=self._signals)
+            signals=self._signals, masked=bool(self._event_settings.masks))
         return stream, cursor
 
     def _make_pulls(self, info: ServerInfo, begun: Beginning, cursor: Cursor) -> Pulls:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from connectors.api import BadRecord
 from connectors.errors import Fatal, Skippable
+from connectors.formats.masking import hide_reason
 from connectors.mysql import binlog_events as parse
 from connectors.mysql import event_types as types
 from connectors.mysql import shards
@@ -79,6 +80,7 @@ class Stream:
         held: keeps rows that are not records yet, or None.
         signals: makes UMS messages without rows, or None.
         apart: whether records never hold rows of several transactions, because batches end between them.
+        masked: whether columns are masked: then the log does not say why a row can't be decoded.
 
     Attributes:
         out: records that were not taken yet.
@@ -92,7 +94,7 @@ class Stream:
                  on_statement: Callable[[Statement, Source], Awaitable[None]], transactions: Transactions | None = None,
                  lags: TableLags | None = None, wants_gtid: Callable[[str], bool] | None = None, queries: bool = False,
                  keep_going: bool = False, held: Held | None = None, apart: bool = False,
-                 signals: UmsSignals | None = None) -> None:
+                 signals: UmsSignals | None = None, masked: bool = False) -> None:
         self.cursor = cursor
         self.out: list[SourceRecord] = []
         self.bad: list[BadRecord] = []
@@ -110,6 +112,7 @@ class Stream:
         self._wants_gtid = wants_gtid
         self._queries = queries
         self._keep_going = keep_going
+        self._masked = masked
         self._held = held
         self._signals = signals
         self._apart = apart
@@ -527,7 +530,8 @@ class Stream:
             where = f" column {column}" if column else ""
             text = f"{state.name}: row {number} of the event at {cursor.file}:{at}{where} can't be decoded: {reason}"
             if self._keep_going:
-                self._log.warning("a row is left out: %s", text)
+                shown = text.replace(reason, str(hide_reason(error))) if self._masked else text
+                self._log.warning("a row is left out: %s", shown)
                 continue
             offset = cursor.offset(cursor.events, self._unit_rows + number + 1, cursor.tx_rows)
             self.bad.append(BadRecord(self._partition, offset, Skippable(text), raw, state.events.topic))

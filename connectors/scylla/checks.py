@@ -1,28 +1,29 @@
 """What only the cluster can tell of a configuration."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from connectors.cql.asking import Names, asked
-from connectors.errors import Fatal, Retriable
+from connectors.errors import ConfigInvalid, Fatal, Retriable
+from connectors.formats.masking import RULES
 from connectors.options import ConfigProblem
 from connectors.scylla import config_keys as keys
 from connectors.scylla import discovery
 from connectors.scylla.config import session_settings, settings, tables
+from connectors.scylla.events import builder
 from connectors.scylla.log_table import log_name
 from connectors.scylla.names import qualified, quoted
 from connectors.scylla.tables import TableUnavailable, load
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from connectors.cql.session import CqlSession
-    from connectors.scylla.model import CdcOptions, TableId
+    from connectors.options import Config
+    from connectors.scylla.model import CdcOptions, TableId, TableVersion
 
 _CONNECTING: Final = Names(keys.HOSTS, keys.USER, keys.PASSWORD, keys.SSL)
 
 
-async def check_cluster(config: Mapping[str, Any]) -> list[ConfigProblem]:
+async def check_cluster(config: Config) -> list[ConfigProblem]:
     """Complaints about a configuration, from asking the cluster. Opens a session and gives it back.
 
     The cluster can be reached and logged in to, the tables are there, their CDC is on and gives the images that are wanted, and
@@ -34,7 +35,7 @@ async def check_cluster(config: Mapping[str, Any]) -> list[ConfigProblem]:
     return await asked(config, _CONNECTING, lambda: session_settings(config), ask)
 
 
-async def _check_table(session: CqlSession, config: Mapping[str, Any], table: TableId) -> list[ConfigProblem]:
+async def _check_table(session: CqlSession, config: Config, table: TableId) -> list[ConfigProblem]:
     try:
         history = await load(session, table)
     except TableUnavailable as error:
@@ -43,7 +44,7 @@ async def _check_table(session: CqlSession, config: Mapping[str, Any], table: Ta
     if not options.enabled:
         return [ConfigProblem(keys.TABLES, f"CDC is not enabled for {table}; enable it with: ALTER TABLE {qualified(table)} "
                                            "WITH cdc = {'enabled': true}")]
-    found = images(config, table, options)
+    found = [*images(config, table, options), *mask_problems(config, history.newest)]
     log = f"{quoted(table.keyspace)}.{quoted(log_name(table))}"
     try:
         await session.query(f'SELECT "cdc$stream_id" FROM {log} LIMIT 1', consistency="ONE")  # noqa: S608 - quoted
@@ -57,7 +58,7 @@ async def _check_table(session: CqlSession, config: Mapping[str, Any], table: Ta
     return found
 
 
-def images(config: Mapping[str, Any], table: TableId, options: CdcOptions) -> list[ConfigProblem]:
+def images(config: Config, table: TableId, options: CdcOptions) -> list[ConfigProblem]:
     """Whether the table's log has the images that the output form takes ``before`` and ``after`` from."""
     wanted = settings(config)
     if wanted.output_format != "advanced":
@@ -68,6 +69,17 @@ def images(config: Mapping[str, Any], table: TableId, options: CdcOptions) -> li
     if wanted.include_after != "none" and not options.postimage:
         found.append(_without_image(keys.AFTER, wanted.include_after, table, "postimage"))
     return found
+
+
+def mask_problems(config: Config, version: TableVersion) -> list[ConfigProblem]:
+    """Whether ``mask.rules`` can be applied to a table in the output form."""
+    try:
+        builder(version, settings(config))
+    except ConfigInvalid as error:
+        return [ConfigProblem(RULES, str(error))]
+    except Fatal:
+        pass  # the form can't have this table at all; the task says why
+    return []
 
 
 def _without_image(option: str, value: str, table: TableId, image: str) -> ConfigProblem:

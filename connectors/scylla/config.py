@@ -8,6 +8,7 @@ import msgspec
 from connectors.cql.session import SessionSettings
 from connectors.cql.tls import TlsSettings
 from connectors.new_tables import NEW_TABLES
+from connectors.formats import masking
 from connectors.options import ConfigProblem, invalid
 from connectors.scylla import config_keys as keys
 from connectors.scylla.config_keys import CONFIG
@@ -17,6 +18,7 @@ from connectors.scylla.names import contact_points, table_names
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from connectors.options import Config
     from connectors.scylla.model import TableId
 
 __all__ = ["CONFIG", "ReadSettings", "problems", "read_settings", "session_settings", "settings", "tables"]
@@ -89,11 +91,14 @@ def _output(config: Mapping[str, Any]) -> str:
     return str(config[keys.FORMAT]).lower() if output == "debezium" else output
 
 
-def settings(config: Mapping[str, Any]) -> EventSettings:
+def settings(config: Config) -> EventSettings:
     """What shapes events.
 
     Args:
         config: the parsed configuration of the connector or of a task.
+
+    Raises:
+        ConfigInvalid: a masking rule can't be used.
     """
     return EventSettings(
         topic_prefix=config[keys.PREFIX],
@@ -109,6 +114,7 @@ def settings(config: Mapping[str, Any]) -> EventSettings:
         legacy_columns=config[keys.LEGACY_COLUMNS].lower(),
         skipped_operations=_words(config[keys.SKIPPED]) & frozenset("cudr"),
         compat=_words(config[keys.COMPAT]),
+        masks=masking.parse_rules(config.raw, debezium=False),
     )
 
 
@@ -180,9 +186,9 @@ def read_settings(config: Mapping[str, Any]) -> ReadSettings:
     )
 
 
-def problems(config: Mapping[str, Any]) -> list[ConfigProblem]:
+def problems(config: Config) -> list[ConfigProblem]:
     """What options say against each other."""
-    found: list[ConfigProblem] = []
+    found = masking.problems(config.raw, debezium=False)
 
     def complain(name: str, why: str) -> None:
         found.append(ConfigProblem(name, invalid(name, config[name], why)))

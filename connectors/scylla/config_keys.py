@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import ConfigInvalid
 from connectors.new_tables import new_tables_key
+from connectors.formats.masking import SOURCE_KEYS as MASK_KEYS
 from connectors.options import (
     REQUIRED,
     ConfigDef,
@@ -366,6 +367,8 @@ CONFIG: Final = ConfigDef([
     ConfigKey(name=SNAPSHOT_CHUNKS, type=ConfigType.INT, default=2, unit="chunks", validator=between(1, 64),
               aliases=("snapshot.max.threads",), importance=Importance.LOW, group=_SNAPSHOT, display_name="Concurrent chunks",
               doc="Chunks that a task reads at the same time."),
+
+    *MASK_KEYS,
 
     _accepted(QUEUE_BYTES, ConfigType.LONG, 0, "what a task holds is bounded by max.queue.size and the size of pages.",
               unit="bytes"),

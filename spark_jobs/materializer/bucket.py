@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from connectors.errors import Fatal, Retriable, Skippable
+from connectors.formats.masking import hide_reason
 from spark_jobs.materializer.changelog import Changelog
 from spark_jobs.materializer.config import EngineFactory, Marker
 from spark_jobs.materializer.stages import Histogram  # noqa: TC001 - msgspec reads the annotation at run time
@@ -433,13 +434,17 @@ class Bucket:
     def _dead_letter(self, record: Input, error: Skippable) -> None:
         letters = self.options.dead_letters
         topic, number = self.options.input_topic, self.number
+        masked = self.options.masked
+        if masked:
+            error = hide_reason(error)
         if letters is None:
             raise Fatal(f"{topic} [{number}] offset {record.offset}: {error}. Set errors.tolerance=all to put such records "
-                        "aside.") from error
+                        "aside.") from (None if masked else error)
         if letters.topic:
             # In the transaction that moves the marker over the record: there once, whatever happens.
             story = letters.story(topic, number, record.offset, error, "VALUE_CONVERTER")
-            self._open().dead_letter(letters.topic, record.key, record.value, story)
+            key, value = (None, None) if masked else (record.key, record.value)
+            self._open().dead_letter(letters.topic, key, value, story)
             if letters.counter is not None:
                 letters.counter.add(1)
         else:

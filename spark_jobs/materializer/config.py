@@ -171,6 +171,7 @@ class BucketOptions:
         state_dir: the folder of the caches on every machine.
         engine: makes an engine that goes on after a sequence.
         dead_letters: takes bad records; None: they stop the job.
+        masked: whether the job masks columns: then nothing of a bad record is shown.
         kill: see ``bucket.crash``.
     """
 
@@ -196,6 +197,7 @@ class BucketOptions:
     transaction_timeout_ms: int = 60_000
     resident_buckets: int = 8
     dead_letters: DeadLetters | None = None
+    masked: bool = False
     rebuild_output: bool = False
     kill: str = ""
 
@@ -262,7 +264,8 @@ def merge_options(config: Config) -> MergeOptions:
         output_format=config["materializer.output.format"],
         output_encoding=config["materializer.output.encoding"] or ("avro" if found else "json"),
         emit_unchanged=config["materializer.emit.unchanged"],
-        tombstones_on_delete=config["materializer.tombstones.on.delete"], grace_s=config["materializer.tombstone.grace.s"])
+        tombstones_on_delete=config["materializer.tombstones.on.delete"], grace_s=config["materializer.tombstone.grace.s"],
+        masks=tuple(sorted((name, value) for name, value in config.raw.items() if name.startswith("mask."))))
 
 
 def complaints(config: Config) -> list[str]:

@@ -134,17 +134,28 @@ YELP_TYPES: Final = {CREATE: "create", UPDATE: "update", DELETE: "delete", READ:
 
 
 def make_codec(options: MergeOptions, shape: Shape, register: Callable[[str, str], int]) -> EventCodec:
-    """The codec for one version of a table.
+    """The codec for one version of a table, which masks columns by ``options.masks``.
 
     Args:
-        options: say form and encoding.
+        options: say form, encoding and masks.
         shape: the table.
         register: registers a schema: (subject, Avro text) -> id. Called for Avro only.
 
     Raises:
-        Fatal: the form can't be written in the encoding (a schema is needed that the input does not tell).
+        Fatal: the form can't be written in the encoding (a schema is needed that the input does not tell), or a column that
+            a rule names can't be masked.
         Retriable, Skippable: as ``register``.
     """
+    if not options.masks:
+        return _plain_codec(options, shape, register)
+    from connectors.formats.masking import parse_rules
+    from spark_jobs.materializer.events_masked import MaskedCodec, masked_shape, masks_of
+
+    found = masks_of(shape, parse_rules(dict(options.masks), debezium=False))
+    return MaskedCodec(_plain_codec(options, masked_shape(shape, found), register), shape, found)
+
+
+def _plain_codec(options: MergeOptions, shape: Shape, register: Callable[[str, str], int]) -> EventCodec:
     from spark_jobs.materializer.events_avro import AvroCodec
     from spark_jobs.materializer.events_json import JsonCodec
     from spark_jobs.materializer.events_ums import UmsCodec

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import msgspec
 
 from connectors.errors import Fatal, Retriable
+from connectors.formats.masking import rule_names
 from spark_jobs import clients
 from spark_jobs.causes import cause_of
 from spark_jobs.contract import Batch, JobContext, Sink
@@ -276,7 +277,8 @@ def prepare(config: Config, engine: Callable[[int], Engine], dead_letters: Any, 
         delete_retention_ms=int(changelog.config.get("delete.retention.ms", 86_400_000)),
         max_changes=config["materializer.transaction.max.changes"], max_bytes=config["materializer.transaction.max.bytes"],
         record_max_bytes=most, transaction_timeout_ms=config["materializer.transaction.timeout.ms"],
-        resident_buckets=config["materializer.resident.buckets"], dead_letters=dead_letters, rebuild_output=rebuild_output,
+        resident_buckets=config["materializer.resident.buckets"], dead_letters=dead_letters,
+        masked=bool(rule_names(config.raw)), rebuild_output=rebuild_output,
         kill=os.environ.get(options.KILL_VARIABLE, ""))
 
 

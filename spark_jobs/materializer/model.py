@@ -39,6 +39,7 @@ class MergeOptions:
         emit_unchanged: also an UPDATE where an update is news for the state, but changes nothing that can be seen.
         tombstones_on_delete: a null value after each DELETE.
         grace_s: how long (s) a tombstone is kept, from its local deletion time or its arrival, whichever is later.
+        masks: the properties that begin with ``mask.``: events are masked by them.
     """
 
     topic: str
@@ -53,6 +54,7 @@ class MergeOptions:
     emit_unchanged: bool = False
     tombstones_on_delete: bool = True
     grace_s: int = DEFAULT_GRACE_S
+    masks: tuple[tuple[str, str], ...] = ()
 
 
 class Column(NamedTuple):

@@ -17,7 +17,7 @@ from connectors.options import ConfigKey, ConfigType, Importance
 from spark_jobs.contract import TableChanges, TableSchema
 from spark_jobs.dead_letters import DeadLetters
 from spark_jobs.sources import avro_frame, inference, tasks
-from spark_jobs.sources.avro import Registry, connect_schema
+from spark_jobs.sources.avro import HEAD_SIZE, Registry, connect_schema
 from spark_jobs.sources.discovery import TOMBSTONE, Found, Ref, find, reference, samples
 from spark_jobs.sources.kinds import (
     Known,
@@ -28,7 +28,7 @@ from spark_jobs.sources.kinds import (
     loose_layout,
 )
 from spark_jobs.sources.layout import Layout, envelope_layout, flat_layout
-from spark_jobs.sources.rows import Plan, classify
+from spark_jobs.sources.rows import PAYLOAD, Kind, Plan, classify
 from spark_jobs.sources.tables import SchemaFiles, from_json, lacking, merged, to_json
 from spark_jobs.sources.tasks import FIELDS
 
@@ -204,8 +204,8 @@ class Decoding:
             known = self._known[each.ref] = self._judge(batch, each, key, value)
             if self._tombstones and not known.error:
                 self._samples[each.ref.topic] = [
-                    base64.b64encode(key).decode() if key is not None else None,
-                    base64.b64encode(value).decode(),
+                    base64.b64encode(sample_of(key, self._keys)).decode() if key is not None else None,
+                    base64.b64encode(sample_of(value, self._values)).decode(),
                 ]
         missing = [each.ref for each in unknown if each.ref not in self._known]
         if missing:
@@ -468,6 +468,22 @@ class Decoding:
         for each in bad:
             rows = self._of_kind(batch, each.ref)
             rows.mapInArrow(tasks.reporting(report, self._known[each.ref].error), "n long").collect()
+
+
+def sample_of(data: bytes, encoding: str) -> bytes:
+    """What of a record's key or value tells its schema, without its values: the checkpoint keeps it."""
+    if encoding == "avro":
+        return data[:HEAD_SIZE]
+    kind, text = classify(data)
+    if kind is Kind.SCHEMA:
+        schema = text[len(b'{"schema":') : -len(PAYLOAD)] if text.endswith(PAYLOAD) else text
+        names = inference.key_names(json.loads(data))
+        return b'{"schema":' + schema + PAYLOAD + json.dumps(dict.fromkeys(names)).encode() + b"}"
+    try:
+        found = json.loads(data)
+    except ValueError:
+        return b"null"
+    return json.dumps(dict.fromkeys(found) if isinstance(found, dict) else None).encode()
 
 
 def frame_type(schema: TableSchema) -> t.StructType:

@@ -12,6 +12,7 @@ import orjson
 
 from connectors.api import BadRecord, SourceRecord
 from connectors.errors import Fatal
+from connectors.formats.masking import has_rules, hide_reason
 
 if TYPE_CHECKING:
     import logging
@@ -107,6 +108,11 @@ class ErrorHandler:
         self._log_messages: bool = config["errors.log.include.messages"]
         self._headers: bool = config["errors.deadletterqueue.context.headers.enable"]
         self.topic: str = config["errors.deadletterqueue.topic.name"] or "" if self.tolerant else ""
+        raw = config.raw
+        transforms = any(name.startswith("transforms.") and "MaskColumns" in value for name, value in raw.items())
+        #: Stages before which values are not masked yet: what such a record holds is shown nowhere.
+        self._unmasked = frozenset((*([Stage.TASK_POLL] if transforms or has_rules(raw) else []),
+                                    *([Stage.TRANSFORMATION] if transforms else [])))
 
     def bad(self, stage: Stage, error: Exception, origin: SourceRecord | BadRecord, executing: str = "") -> DeadLetter | None:
         """Take note of a bad record.
@@ -117,6 +123,9 @@ class ErrorHandler:
         Raises:
             Fatal: bad records are not tolerated.
         """
+        if stage in self._unmasked:
+            return self.refused(stage, hide_reason(error), executing, origin.topic, None, None, origin.source_partition,
+                                origin.source_offset)
         if isinstance(origin, BadRecord):
             return self.refused(stage, error, executing, origin.topic, None, origin.raw, origin.source_partition,
                                 origin.source_offset)

@@ -5,11 +5,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from connectors.cassandra.events.contract import EventSettings, TableEvents
+    from connectors.cassandra.events.debezium import DebeziumEvents
+    from connectors.cassandra.events.partition_update import PartitionUpdateEvents
+    from connectors.cassandra.events.raw import RawEvents
     from connectors.cql.mutations.definition import TableDefinition
 
 
 def builder(table: TableDefinition, version: int, settings: EventSettings) -> TableEvents:
-    """What makes the records of a table in the form that ``settings.output_format`` asks for.
+    """What makes the records of a table in the form that ``settings.output_format`` asks for, masked.
 
     It compiles code (a few milliseconds): make one per definition and version of the log's format, never per mutation.
 
@@ -20,7 +23,18 @@ def builder(table: TableDefinition, version: int, settings: EventSettings) -> Ta
 
     Raises:
         Fatal: the table has counters, whose changes can't be merged; the message names them.
+        ConfigInvalid: a mask rule names a column that can't be masked in this form.
     """
+    made = _plain_events(table, version, settings)
+    if not any(settings.masks.rule_of(f"{table}.{column.name}") for column in table.columns):
+        return made
+    from connectors.cassandra.events.masked import MaskedEvents
+
+    return MaskedEvents(made, settings.masks)
+
+
+def _plain_events(table: TableDefinition, version: int,
+                  settings: EventSettings) -> DebeziumEvents | PartitionUpdateEvents | RawEvents:
     # Each form is imported where it is asked for.
     if settings.output_format == "partition-update-raw":
         from connectors.cassandra.events.raw import RawEvents

@@ -8,6 +8,7 @@ import msgspec
 
 from connectors import topic_names
 from connectors.cassandra.model import FINISHED, INDEX, OFFSET, SEGMENT
+from connectors.formats.masking import Masks
 from connectors.schema import OPTIONAL_INT32, OPTIONAL_INT64, OPTIONAL_STRING
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class EventSettings(msgspec.Struct, frozen=True, kw_only=True):
         excluded: columns that it leaves out, ``keyspace.table.column`` (``field.exclude.list``); never key columns.
         max_rows: a partition update of more rows is divided; not in the raw form, nor is it by the next.
         max_bytes: so is one of more bytes (those of its serialized form).
+        masks: ``mask.rules``.
     """
 
     topic_prefix: str
@@ -56,6 +58,7 @@ class EventSettings(msgspec.Struct, frozen=True, kw_only=True):
     excluded: frozenset[str] = frozenset()
     max_rows: int = 500
     max_bytes: int = 512 * 1024
+    masks: Masks = Masks()
 
 
 class Where(msgspec.Struct, gc=False):
@@ -100,13 +103,15 @@ class TableEvents(Protocol):
         topic: where the records go.
         skipped: what ``extended=False`` left out, by kind, since it was made: ``static`` (rows), ``elements`` (removals of
             elements, but of maps), ``overwrite`` (of multicell columns).
-        full_decodes: updates that were too much for the fast decoder, since it was made.
     """
 
     table: TableDefinition
     topic: str
     skipped: Counter[str]
-    full_decodes: int
+
+    @property
+    def full_decodes(self) -> int:
+        """Updates that were too much for the fast decoder, since it was made."""
 
     def update(self, data: bytes, pos: int, end: int | None, where: Where, out: list[SourceRecord]) -> int:
         """Append the records of the partition update that begins at ``pos``.

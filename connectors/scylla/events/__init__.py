@@ -7,6 +7,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from connectors.scylla.events.contract import EventBuilder, EventSettings
+    from connectors.scylla.events.debezium import DebeziumBuilder
+    from connectors.scylla.events.partition_update import PartitionUpdateBuilder
+    from connectors.scylla.events.ums import UmsBuilder
     from connectors.scylla.model import TableVersion
 
 #: Words of ``scylla.compat``: each keeps one wrong form of the Java connector (TYPES.md); ``java`` keeps all of them.
@@ -14,7 +17,7 @@ COMPAT_NAMES: Final = frozenset({"java", "null-udt", "list-order", "hybrid-calen
 
 
 def builder(version: TableVersion, settings: EventSettings, now: Callable[[], float] | None = None) -> EventBuilder:
-    """The builder of a table version's records in the form that ``settings.output_format`` asks for.
+    """The builder of a table version's records in the form that ``settings.output_format`` asks for, masked.
 
     It compiles code (a few milliseconds): make one per table version, never per row.
 
@@ -22,7 +25,20 @@ def builder(version: TableVersion, settings: EventSettings, now: Callable[[], fl
         version: the table as the rows have it.
         settings: see ``EventSettings``.
         now: the clock for the time of processing in the legacy and the advanced format, in seconds since 1970.
+
+    Raises:
+        ConfigInvalid: a mask rule names a column that can't be masked in this form.
     """
+    made = _plain_builder(version, settings, now)
+    if not any(settings.masks.rule_of(f"{version.id}.{column.name}") for column in version.columns):
+        return made
+    from connectors.scylla.events.masked import MaskedBuilder
+
+    return MaskedBuilder(made, version, settings.masks)
+
+
+def _plain_builder(version: TableVersion, settings: EventSettings,
+                   now: Callable[[], float] | None) -> DebeziumBuilder | PartitionUpdateBuilder | UmsBuilder:
     # Each form is imported where it is asked for.
     if settings.output_format == "ums":
         from connectors.scylla.events.ums import UmsBuilder

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
+from connectors.formats.masking import Masks
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -35,6 +37,8 @@ class EventSettings(msgspec.Struct, frozen=True, kw_only=True):
     skipped_operations: frozenset[str] = frozenset()
     #: ``scylla.compat``: wrong forms of the Java connector to be kept, see TYPES.md.
     compat: frozenset[str] = frozenset()
+    #: ``mask.rules``.
+    masks: Masks = Masks()
 
 
 class EventBuilder(Protocol):

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import logging
+import traceback
 from itertools import islice
 from typing import Any
 
@@ -134,3 +135,32 @@ def test_pauses_between_tries_double_with_jitter_and_stay_bounded(first: float, 
     assert all(0 < pause <= last * 1.2 for pause in pauses)
     assert pauses[-1] >= last * 0.8
     assert pauses[0] <= first * 1.2
+
+
+@pytest.mark.parametrize(("raw", "stage", "hidden"), [
+    ({"mask.rules": "m"}, Stage.TASK_POLL, True), ({"mask.rules": "m"}, Stage.VALUE_CONVERTER, False),
+    ({"column.mask.with.3.chars": "a.b.c"}, Stage.TASK_POLL, True), ({"mask.rules": ""}, Stage.TASK_POLL, False),
+    ({"transforms": "m", "transforms.m.type": "MaskColumns$Value"}, Stage.TRANSFORMATION, True),
+    ({"transforms": "m", "transforms.m.type": "MaskColumns$Value"}, Stage.TASK_POLL, True),
+    ({"transforms": "m", "transforms.m.type": "MaskColumns$Value"}, Stage.KEY_CONVERTER, False),
+    ({"mask.rules": "m"}, Stage.TRANSFORMATION, False),
+])
+def test_what_is_not_masked_yet_is_shown_nowhere(raw: dict[str, str], stage: Stage, hidden: bool,
+                                                 caplog: pytest.LogCaptureFixture) -> None:
+    text = f"{'planted'}@x is no number"  # no line of this file, which a traceback may quote, has it
+    options = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "dead", "errors.log.enable": "true",
+               "errors.log.include.messages": "true", "errors.deadletterqueue.context.headers.enable": "true"}
+    log = logging.LoggerAdapter(logging.getLogger("test.errors"), {})
+    errors = ErrorHandler(TASK, CONNECTOR.parse({**options, **raw}), TaskStats(TASK), log, 10_000)
+    record = SourceRecord({}, {}, "t", {"mail": text})
+    letters = [errors.bad(stage, ValueError(text), record),
+               errors.bad(stage, ValueError(text), BadRecord({}, {}, ValueError(), text.encode(), "t"))]
+    for letter in letters:
+        assert letter is not None
+        assert (text.encode() in repr(letter).encode()) is not hidden
+    assert (text in caplog.text) is not hidden
+    strict = ErrorHandler(TASK, CONNECTOR.parse(raw), TaskStats(TASK), log, 10_000)
+    with pytest.raises(Fatal) as caught:
+        strict.bad(stage, ValueError(text), record)
+    shown = "".join(traceback.format_exception(caught.value))
+    assert (text in shown) is not hidden

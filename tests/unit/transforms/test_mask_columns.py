@@ -151,7 +151,9 @@ def test_a_column_that_the_rule_cannot_mask_stops_the_task_and_is_not_let_throug
         apply(event(None, row("a")), **MAIL, salt_field="nosuch")
 
 
-def test_other_kinds_of_values_pass() -> None:
-    for value, schema in (("text", types.STRING), (b"x", None), ([1], types.array(types.INT32))):
+def test_values_that_are_no_structs_are_refused_rather_than_passed_on() -> None:
+    for value, schema in (("text", types.STRING), (b"x", None), ([1], types.array(types.INT32)),
+                          ({"mail": "a"}, types.map_of(types.STRING, types.STRING))):
         record = SourceRecord({}, {}, "s.shop.customers", value, schema)
-        assert apply(record, columns=".*", mask="default") is record
+        with pytest.raises(Fatal, match="not a struct with columns"):
+            apply(record, columns=".*", mask="default")

@@ -1,18 +1,22 @@
 """What the console sink prints of batches."""
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from pyspark.sql import types
 
+from connectors.errors import Fatal
+from connectors.formats.masking import parse_rules
 from spark_jobs.config_keys import FRAME
 from spark_jobs.contract import Batch, Column, JobContext, TableChanges, TableSchema
+from spark_jobs.masked_frames import mask_changes
 from spark_jobs.sinks.console.sink import ConsoleSink
 
 if TYPE_CHECKING:
-    import pytest
     from pyspark.sql import SparkSession
 
 
@@ -54,3 +58,29 @@ def test_a_batch_without_changes_says_so(spark: SparkSession, capsys: pytest.Cap
     empty = batch(spark, [])
     assert sink(spark).write(Batch(empty.id, empty.raw, {}, list)) == 0
     assert capsys.readouterr().out == "batch 3: no changes\n"
+
+
+@pytest.mark.parametrize("options", [
+    {"type": "md5"}, {"type": "hash", "salt.field": "id"}, {"type": "default", "nulls": "mask"}])
+def test_masked_columns_are_masked_before_the_sink(spark: SparkSession, capsys: pytest.CaptureFixture[str],
+                                                   options: dict[str, str]) -> None:
+    plain = batch(spark, [(1, "planted"), (2, None)])
+    masks = parse_rules({"mask.rules": "m", "mask.m.columns": r"shop\.notes\.(note)",
+                         **{f"mask.m.{name}": value for name, value in options.items()}}, debezium=False)
+    masked = Batch(plain.id, plain.raw, plain.ranges, lambda: mask_changes(plain.changes(), masks))
+    assert sink(spark, **{"sink.console.format": "json"}).write(masked) == 2
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["id"] for line in lines] == [1, 2]
+    notes = {line["id"]: line.get("note") for line in lines}
+    salt = "1" if "salt.field" in options else ""
+    algorithm = {"md5": "md5", "hash": "sha256"}.get(options["type"], "")
+    hashed = hashlib.new(algorithm, f"{salt}planted".encode(), usedforsecurity=False).hexdigest() if algorithm else ""
+    assert notes[1] == hashed
+    assert notes[2] == ("" if options.get("nulls") == "mask" else None)
+
+
+def test_a_rule_that_a_column_can_not_have_ends_the_batch(spark: SparkSession) -> None:
+    plain = batch(spark, [(1, "planted")])
+    masks = parse_rules({"mask.rules": "m", "mask.m.columns": r"shop\.notes\.id", "mask.m.type": "default"}, debezium=False)
+    with pytest.raises(Fatal, match="one key"):
+        mask_changes(plain.changes(), masks)

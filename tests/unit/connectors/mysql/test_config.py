@@ -332,3 +332,12 @@ def test_grants() -> None:
     assert parse_grants(["GRANT USAGE ON *.* TO `u`@`%`", "GRANT `reader`@`%` TO `u`@`%`"]).may("REPLICATION SLAVE")
     assert not parse_grants(["GRANT USAGE ON *.* TO `u`@`%`"]).may("REPLICATION SLAVE")
     assert parse_grants(["GRANT ALL PRIVILEGES ON *.* TO `u`@`%`"]).may("REPLICATION SLAVE")
+
+
+def test_statements_that_hold_masked_values_are_no_part_of_events() -> None:
+    rules = {"mask.rules": "m", "mask.m.columns": r"a\.b\.c", "mask.m.type": "md5"}
+    assert names(problems(parsed({**rules, "include.query": "true"}))) == ["include.query"]
+    assert problems(parsed(rules)) == []
+    debezium = parsed({"column.mask.with.3.chars": r"a\.b\.c", "include.query": "true"})
+    assert problems(debezium) == []
+    assert "include.query" in names(warnings(debezium))

@@ -1,0 +1,79 @@
+"""Events of a table whose records are masked (``mask.rules``)."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from connectors.cassandra.events.debezium import DebeziumEvents
+from connectors.cassandra.events.partition_update import PartitionUpdateEvents
+from connectors.errors import Skippable
+from connectors.formats.record_masks import RecordMasker
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Sequence
+
+    from connectors.api import Position, SourceRecord
+    from connectors.cassandra.events.contract import Where
+    from connectors.cassandra.events.raw import RawEvents
+    from connectors.cassandra.model import Entry
+    from connectors.cql.mutations.definition import TableDefinition
+    from connectors.formats.masking import Masks
+    from connectors.formats.partition_update import PartitionUpdate
+
+
+class MaskedEvents:
+    """A ``TableEvents`` around another one.
+
+    Raises:
+        ConfigInvalid: a rule names a column that can't be masked in the output form.
+    """
+
+    def __init__(self, inner: DebeziumEvents | PartitionUpdateEvents | RawEvents, masks: Masks) -> None:
+        self._inner = inner
+        self.table: TableDefinition = inner.table
+        self.topic: str = inner.topic
+        self.skipped: Counter[str] = inner.skipped
+        table = inner.table
+        clustering = frozenset(column.name for column in table.clustering)
+        self._masker = RecordMasker(masks, table=str(table), clustering=clustering,
+                                    keys=clustering | {column.name for column in table.key})
+        if isinstance(inner, DebeziumEvents):
+            self._masker.check(inner.schemas.key, inner.schemas.value, inner.topic)
+        else:
+            schema = inner.layout.schema if isinstance(inner, PartitionUpdateEvents) else inner.schema
+            self._masker.check(None, schema, inner.topic)
+
+    @property
+    def full_decodes(self) -> int:
+        """See ``TableEvents``."""
+        return self._inner.full_decodes
+
+    def update(self, data: bytes, pos: int, end: int | None, where: Where, out: list[SourceRecord]) -> int:
+        """See ``TableEvents.update``."""
+        done = where.done
+        made: list[SourceRecord] = []
+        try:
+            found = self._inner.update(data, pos, end, where, made)
+            records = [self._masker.mask(record) for record in made]
+        except Skippable:
+            where.done = done
+            raise
+        out += records
+        return found
+
+    def entries(self, data: bytes, entries: Sequence[Entry], where: Where, out: list[SourceRecord]) -> int:
+        """See ``TableEvents.entries``; ends before a record that can't be masked, of which ``update`` says why."""
+        made: list[SourceRecord] = []
+        count = self._inner.entries(data, entries, where, made)
+        for index, record in enumerate(made):
+            try:
+                out.append(self._masker.mask(record))
+            except Skippable:
+                return index
+        return count
+
+    def backfill(self, update: PartitionUpdate, partition: Position, offset: Position, out: list[SourceRecord]) -> None:
+        """See ``TableEvents.backfill``."""
+        made: list[SourceRecord] = []
+        self._inner.backfill(update, partition, offset, made)
+        out += [self._masker.mask(record) for record in made]
