@@ -11,9 +11,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from connectors.errors import Fatal, Retriable
+from connectors.formats.masking import hide_reason, rule_names
 from spark_jobs.topics import create_topic
 from spark_jobs.watchdog import limit
-from connectors.formats.masking import hide_reason, rule_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

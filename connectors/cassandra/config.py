@@ -15,8 +15,8 @@ from connectors.cassandra.model import CLUSTER, NODE, LogSettings
 from connectors.cql.session import SessionSettings
 from connectors.cql.tls import TlsSettings
 from connectors.errors import ConfigInvalid
-from connectors.new_tables import NEW_TABLES
 from connectors.formats import masking
+from connectors.new_tables import NEW_TABLES
 from connectors.options import ConfigProblem, invalid
 
 if TYPE_CHECKING:

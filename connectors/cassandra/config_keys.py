@@ -12,8 +12,8 @@ from connectors.cassandra.config_rules import (
     shard_of,
     topic_prefix,
 )
-from connectors.new_tables import new_tables_key
 from connectors.formats.masking import SOURCE_KEYS as MASK_KEYS
+from connectors.new_tables import new_tables_key
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, Width, at_least, between, words
 
 # Connection

@@ -132,8 +132,6 @@ class Source(msgspec.Struct, kw_only=True):
         query: the statement's text where the server logs it and ``include.query`` asks for it, or None.
         size: bytes of the event in the file (of the compressed one, for rows from within it).
         transaction: number of the transaction's events so far, for the ``transaction`` field; -1: not wanted.
-        at: where the event really begins in the file, if ``pos`` is to be what Debezium shows instead: from 11.4 on MariaDB has
-            no place in events inside a transaction, and Debezium then shows the transaction's. -1: ``pos`` is the place.
     """
 
     ts_ms: int
@@ -146,7 +144,6 @@ class Source(msgspec.Struct, kw_only=True):
     query: str | None = None
     size: int = 0
     transaction: int = -1
-    at: int = -1
 
 
 class Shard(msgspec.Struct, frozen=True):

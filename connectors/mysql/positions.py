@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from connectors.formats.order_number import FILE_UNIT
 from connectors.mysql.event_types import ARTIFICIAL, FORMAT_DESCRIPTION, ROTATE
 from connectors.mysql.gtid import parse
 from connectors.mysql.model import Place
@@ -28,8 +29,6 @@ TRANSACTION_ID: Final = "transaction_id"
 
 #: Where a file's first event begins.
 FIRST: Final = 4
-#: More than a binlog file can have bytes, so that file number and position make one number.
-FILE_UNIT: Final = 10**12
 _LOW: Final = (1 << 32) - 1
 
 
@@ -103,15 +102,6 @@ def order(place: Place) -> tuple[int, int, int, int]:
 def spot(file: str, pos: int) -> int:
     """File and position as one number that grows along the binlog of one server."""
     return file_number(file) * FILE_UNIT + pos
-
-
-def ums_id(file: str, pos: int, row: int) -> int:
-    """The number of a row: larger for every later row of the server's binlog.
-
-    ``pos`` is where the row's event begins, ``row`` its number in the event. Every row takes a byte or more of the event, so
-    that the number stays below the next event's.
-    """
-    return file_number(file) * FILE_UNIT + pos + row
 
 
 def widened(low: int, near: int) -> int:

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 #: Rows that are handed over at once.
 _ROWS: Final = 1000
-#: Numbers that ``ums_id_`` keeps for a byte of the binlog (``connectors.mysql.events.ums``).
-_UMS_SLOTS: Final = 64
 
 
 class Change(NamedTuple):
@@ -237,7 +235,6 @@ class Reader:
         self._tables = tables
         self._topics = topics
         self._place = None if place is None else spot(place.file, place.pos)
-        self._place_id = None if place is None else spot(place.file, place.pos * _UMS_SLOTS)
         # A namespace has no dots within its parts.
         self._by_namespace = {_namespaced(*name.split(".", 1)): name for name in tables}
 
@@ -296,7 +293,7 @@ class Reader:
             op = values.get(ums.OPERATION)
             shown = {name: each for name, each in values.items() if not name.startswith("ums_")}
             key = {name: shown.get(name) for name in names} if names else None
-            if self._place_id is not None and int(values.get(ums.ID) or 0) > self._place_id:
+            if self._place is not None and int(values.get(ums.ID) or 0) > self._place:
                 yield Change("later", table, key, None)
             elif op in (ums.BEFORE, ums.DELETE):
                 yield Change("gone", table, key, shown if key is None else None)

@@ -7,8 +7,8 @@ import msgspec
 
 from connectors.cql.session import SessionSettings
 from connectors.cql.tls import TlsSettings
-from connectors.new_tables import NEW_TABLES
 from connectors.formats import masking
+from connectors.new_tables import NEW_TABLES
 from connectors.options import ConfigProblem, invalid
 from connectors.scylla import config_keys as keys
 from connectors.scylla.config_keys import CONFIG

@@ -4,8 +4,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import ConfigInvalid
-from connectors.new_tables import new_tables_key
 from connectors.formats.masking import SOURCE_KEYS as MASK_KEYS
+from connectors.new_tables import new_tables_key
 from connectors.options import (
     REQUIRED,
     ConfigDef,

@@ -242,7 +242,8 @@ def snapshot(spark: SparkSession, path: str, table: str | None = None, *, at: da
 def newest(rows: DataFrame, key: Sequence[str]) -> DataFrame:
     """Of the changes ``rows`` per key the newest, without keys whose newest change is a delete; lazy.
 
-    Before images (``b``) don't count. Of rows with one ``ums_id_`` (a source that repeats itself) the one read last counts.
+    Before images (``b``) don't count. Of rows with one ``ums_id_`` (a source that repeats itself) the one read last counts,
+    of those of one message the one with the largest ``ums_uid_``.
     """
     from pyspark.sql import functions as f
 
@@ -258,7 +259,7 @@ def newest(rows: DataFrame, key: Sequence[str]) -> DataFrame:
 def _order() -> Column:
     from pyspark.sql import functions as f
 
-    return f.struct("ums_id_", "kafka_offset_")
+    return f.struct("ums_id_", "kafka_offset_", "ums_uid_")
 
 
 def zipper(spark: SparkSession, path: str, table: str | None = None, *, key: Sequence[str] | None = None,
@@ -282,7 +283,7 @@ def zipped(rows: DataFrame, key: Sequence[str]) -> DataFrame:
 
     keys = [column(name) for name in key]
     # Rows that repeat one change (same ums_id_): the one read last stands for all.
-    repeated = Window.partitionBy(*keys, "ums_id_").orderBy(f.col("kafka_offset_").desc())
+    repeated = Window.partitionBy(*keys, "ums_id_").orderBy(f.col("kafka_offset_").desc(), f.col("ums_uid_").desc())
     later = Window.partitionBy(*keys).orderBy("ums_id_").rowsBetween(1, Window.unboundedFollowing)
     once = rows.where(f.col("ums_op_") != "b").withColumn("repeat_", f.row_number().over(repeated)).where("repeat_ = 1")
     # A later change counts from its own ums_ts_ on, so the first of the later ones ends this version.

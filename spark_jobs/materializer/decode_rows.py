@@ -5,7 +5,6 @@ Values are Connect's (``connectors.schema``) where the message has a schema, and
 from __future__ import annotations
 
 import base64
-import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -16,6 +15,7 @@ import msgspec
 
 from connectors.errors import Fatal, Skippable
 from connectors.formats import ums
+from connectors.formats.order_number import source_number
 from connectors.schema import (
     BYTES,
     DECIMAL,
@@ -234,7 +234,8 @@ class RowReader:
             found = self._layouts[signature, constants] = layout, stores
         layout, stores = found
         time = source.get("ts_us") or 1000 * (source.get("ts_ms") or value.get("ts_ms") or record.timestamp_ms)
-        position = _position(source, record.offset)
+        number = source_number(source)
+        position = record.offset if number is None else number
         snapshot = operation == "r" or str(source.get("snapshot", "false")) not in {"false", "None"}
         values = None
         if operation != "d":
@@ -312,21 +313,6 @@ _UMS: Final[dict[str, Schema]] = {
 _UMS_READ: Final[dict[str, Callable[[str], Any]]] = {
     "int": int, "long": int, "float": float, "double": float, "boolean": lambda text: text.lower() == "true",
     "binary": base64.b64decode}
-_NUMBER: Final = re.compile(r"(\d+)\D*\Z")
-#: Of an id made of a binlog's file number and place: bits for the row in an event, and for both row and place.
-_ROW_BITS, _PLACE_BITS = 10, 42
-
-
-def _position(source: Mapping[str, Any], offset: int) -> int:
-    """The number by which a source orders its events; see MERGE.md."""
-    for name in ("ums_id", "lsn"):
-        if source.get(name) is not None:
-            return int(source[name])
-    file, place = source.get("file"), source.get("pos")
-    if file and place is not None and (number := _NUMBER.search(str(file))):
-        row = min(int(source.get("row") or 0), (1 << _ROW_BITS) - 1)
-        return int(number[1]) << _PLACE_BITS | min(int(place), (1 << 32) - 1) << _ROW_BITS | row
-    return offset
 
 
 def _micros(text: str) -> int:

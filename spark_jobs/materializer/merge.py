@@ -366,6 +366,8 @@ def _hide_elements(column: Complex, limit: Limit) -> bool:
 def replace_row(state: RowState, values: Sequence[Any] | None, slots: Sequence[int], version: int, forget: int) -> bool:
     """A whole row from a source that is ordered by position: the later one takes the place of the earlier.
 
+    Of two rows with one position (a compressed binlog event may have such) the one that arrives later counts.
+
     Args:
         state: of the row.
         values: in the order of ``slots``; None: the row was deleted.
@@ -374,18 +376,20 @@ def replace_row(state: RowState, values: Sequence[Any] | None, slots: Sequence[i
         forget: when the deletion may be forgotten.
     """
     known = state.live[0] if state.live is not None else state.deletion[0] if state.deletion is not None else NEVER
-    if version <= known:
+    if version < known:
         return False
-    count = len(state.values)
-    state.values, state.times, state.base = [None] * count, [None] * count, version
+    row: list[Any] = [None] * len(state.values)
+    for slot, value in zip(slots, values or (), strict=values is not None):
+        if slot >= 0:
+            row[slot] = value
+    if version == known and (state.live is None) == (values is None) and state.values == row:
+        return False  # a repetition
+    state.values, state.base = row, version
+    state.times = [None if value is None else 0 for value in row]
     if values is None:
         state.live, state.deletion = None, (version, forget)
-        return True
-    state.live, state.deletion = (version, 0, 0), None
-    for slot, value in zip(slots, values, strict=True):
-        if slot >= 0 and value is not None:
-            state.values[slot] = value
-            state.times[slot] = 0
+    else:
+        state.live, state.deletion = (version, 0, 0), None
     return True
 
 

@@ -13,6 +13,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from connectors.errors import Skippable
+from connectors.formats.order_number import BY_WRITE_TIME, FILE_UNIT, LAST_FILE, NO_FILE_NUMBER, NO_POSITION
 from connectors.schema import Type
 from spark_jobs.contract import SYSTEM_COLUMNS
 from spark_jobs.sources.avro import HEAD_SIZE, decoded, head, value
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from spark_jobs.sources.layout import Layout
 
 _MALFORMED: Final = "The bytes don't match the schema that the record names."
-_MYSQL_SHIFT: Final = 40
+_NO_ORDER: Final = f"There is no order number of the event: {NO_FILE_NUMBER}, and {NO_POSITION}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,19 +143,11 @@ class _Version:
         return f.coalesce(own, from_key) if own is not None else from_key
 
     def identity(self) -> Column:
-        """``ums_id_``."""
+        """``ums_id_``; null where a record has no order number that could be."""
         flat = self._layout.flat
         if flat is not None:
             return self.data.getField(flat.order).cast("long") if flat.order else f.col("offset")
-        members = self._layout.members
-        source = self.data.getField("source")
-        result = f.col("offset")
-        if {"file", "pos"} <= members:
-            number = f.substring_index(source.getField("file"), ".", -1).cast("long")
-            row = f.coalesce(source.getField("row").cast("long"), f.lit(0)) if "row" in members else f.lit(0)
-            position = f.shiftleft(number, _MYSQL_SHIFT) + source.getField("pos") + row
-            result = f.when(source.getField("file") != "", position).otherwise(result)
-        return f.coalesce(source.getField("ums_id"), result) if "ums_id" in members else result
+        return order_column(self.data.getField("source"), self._layout.members)
 
     def time(self) -> Column:
         """``ums_ts_``."""
@@ -170,18 +163,48 @@ class _Version:
                 f.timestamp_micros(f.call_function("div", scaled - f.pmod(scaled, f.lit(flat.down)), f.lit(flat.down))),
                 f.col("timestamp"),
             )
-        source = self.data.getField("source")
-        members = self._layout.members
-        times = []
-        if "ts_us" in members:
-            times.append(source.getField("ts_us"))
-        if "ts_ns" in members:
-            nanos = source.getField("ts_ns")
-            times.append(f.call_function("div", nanos - f.pmod(nanos, f.lit(1000)), f.lit(1000)))
-        if "ts_ms" in members:
-            times.append(source.getField("ts_ms") * f.lit(1000))
-        made = [f.timestamp_micros(each) for each in times]
+        made = [f.timestamp_micros(each) for each in _micros(self.data.getField("source"), self._layout.members)]
         return f.coalesce(*made, f.col("timestamp"))
+
+
+def order_column(source: Column, members: frozenset[str]) -> Column:
+    """``connectors.formats.order_number.order_number`` as an expression, else Kafka's offset.
+
+    Null where that function raises: the file's name has no number, or a number is too large.
+    """
+    def has(*names: str) -> bool:
+        return members.issuperset(names)
+
+    result = f.col("offset")
+    if has("file", "pos"):
+        file, pos = source.getField("file"), source.getField("pos").cast("long")
+        digits = f.regexp_extract(file, r"\.([0-9]+)\z", 1).try_cast("long")
+        row = f.coalesce(source.getField("row").cast("long"), f.lit(0)) if has("row") else f.lit(0)
+        fits = digits.between(0, LAST_FILE) & (pos + row).between(0, FILE_UNIT - 1)
+        result = f.when((file != "") & pos.isNotNull(), f.when(fits, digits * f.lit(FILE_UNIT) + pos + row)).otherwise(result)
+    if has("lsn"):
+        lsn = source.getField("lsn").cast("long")
+        result = f.when(lsn.isNotNull(), lsn).otherwise(result)
+    if has("connector"):
+        time = f.coalesce(*_micros(source, members), f.col("offset"))
+        result = f.when(source.getField("connector").isin(*BY_WRITE_TIME), time).otherwise(result)
+    if has("ums_id"):
+        own = source.getField("ums_id").cast("long")
+        result = f.when(own.isNotNull(), own).otherwise(result)
+    return result
+
+
+def _micros(source: Column, members: frozenset[str]) -> list[Column]:
+    """The time of a change in µs since 1970 by the members that are there, the finest first."""
+    times = []
+    if "ts_us" in members:
+        times.append(source.getField("ts_us"))
+    if "ts_ns" in members:
+        nanos = source.getField("ts_ns")
+        times.append(f.call_function("div", nanos - f.pmod(nanos, f.lit(1000)), f.lit(1000)))
+    if "ts_ms" in members:
+        times.append(source.getField("ts_ms") * f.lit(1000))
+    return times
 
 
 def _first(versions: list[_Version], of: Callable[[_Version], Column]) -> Column:
@@ -204,6 +227,8 @@ def _error(versions: list[_Version], table: Table) -> Column:
     )
     result = result.when((op != "d") & _first(versions, lambda version: version.no_after), f.lit(NO_AFTER))
     flat = table.layouts[0].flat
+    if flat is None:
+        result = result.when(_first(versions, _Version.identity).isNull(), f.lit(_NO_ORDER))
     if table.tombstones and (not table.schema.key or (flat is not None and flat.order)):
         result = result.when(
             f.col("empty"),

@@ -6,6 +6,7 @@ Decoding itself is lazy: JSON in Python tasks (``rows``), Avro in the JVM (``avr
 from __future__ import annotations
 
 import base64
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.errors import Skippable
+from connectors.formats.order_number import MEMBERS, micros, order_number
 from spark_jobs.contract import SYSTEM_COLUMNS
 from spark_jobs.sources.columns import arrow_type, builder, iso_timestamp, json_type
 from spark_jobs.sources.flat import Flat, op_of
@@ -64,10 +65,10 @@ NO_KEY: Final = (
 )
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
+_order_members: Final = attrgetter(*MEMBERS)
 _NULL: Final = msgspec.Raw(b"null")
 _OPS: Final = {"c": "i", "r": "i", "u": "u", "d": "d"}
 _BAD: Final = (msgspec.DecodeError, ValueError, OverflowError, TypeError, Skippable, AttributeError, KeyError)
-_MYSQL_POSITION_BITS: Final = 40
 
 
 #: Takes (topic, partition, offset, key, value, error) of a bad record.
@@ -110,7 +111,9 @@ def classify(value: bytes) -> tuple[Kind, bytes]:
 class Source(msgspec.Struct, gc=False):
     """What tasks read of an envelope's ``source``."""
 
+    connector: str | None = None
     ums_id: int | None = None
+    lsn: int | None = None
     file: str | None = None
     pos: int | None = None
     row: int | None = None
@@ -135,29 +138,6 @@ def namespace_of(source: Any, topic: str) -> str:
     database = next((get(name) for name in DATABASES if get(name)), None)
     schema = get("schema")
     return ".".join(str(part) for part in (database, schema if schema != database else None, table) if part)
-
-
-def mysql_id(file: str, position: int, row: int | None) -> int:
-    """``ums_id_`` of a binlog position: the file's number, then the position; rows of one event count on from it.
-
-    A row takes at least one byte of its event, so position + row stays below the next event's position.
-
-    Raises:
-        Skippable: the file's name has no number.
-    """
-    number = file.rpartition(".")[2]
-    if not number.isdigit():
-        raise Skippable(f"The binlog file {file!r} has no number at its end.")
-    return (int(number) << _MYSQL_POSITION_BITS) + position + (row or 0)
-
-
-def micros(source: Any) -> int | None:
-    """The time of a change in µs since 1970, by the finest member that is there."""
-    if source.ts_us is not None:
-        return int(source.ts_us)
-    if source.ts_ns is not None:
-        return int(source.ts_ns) // 1000
-    return int(source.ts_ms) * 1000 if source.ts_ms is not None else None
 
 
 class Change(NamedTuple):
@@ -534,26 +514,14 @@ class TableDecoder:
 
 
 def _ids(sources: Sequence[Any], records: pa.RecordBatch) -> pa.Array:
-    """``ums_id_``: the source's own where it has one, else made of the binlog position, else Kafka's offset."""
-    first = sources[0]
-    if first.ums_id is not None:
-        ids = [source.ums_id for source in sources]
-        if None not in ids:
-            return pa.array(ids, pa.int64())
-    elif first.file is None and all(source.ums_id is None and source.file is None for source in sources):
-        return records.column("offset")
-    offsets = records.column("offset").to_pylist()
-    return pa.array(
-        [
-            source.ums_id
-            if source.ums_id is not None
-            else mysql_id(source.file, source.pos or 0, source.row)
-            if source.file
-            else offset
-            for source, offset in zip(sources, offsets, strict=True)
-        ],
-        pa.int64(),
-    )
+    """``ums_id_``: the order number that the source says, else Kafka's offset."""
+    ids = [order_number(*_order_members(source)) for source in sources]
+    if None in ids:
+        offsets = records.column("offset")
+        if ids.count(None) == len(ids):
+            return offsets
+        ids = [offset if each is None else each for each, offset in zip(ids, offsets.to_pylist(), strict=True)]
+    return pa.array(ids, pa.int64())
 
 
 def _times(sources: Sequence[Any], records: pa.RecordBatch) -> pa.Array:
@@ -561,7 +529,8 @@ def _times(sources: Sequence[Any], records: pa.RecordBatch) -> pa.Array:
     times = [source.ts_us for source in sources]
     if None in times:
         kafka = records.column("timestamp").cast(pa.int64()).to_pylist()
-        times = [each if (each := micros(source)) is not None else other for source, other in zip(sources, kafka, strict=True)]
+        said = [micros(source.ts_us, source.ts_ns, source.ts_ms) for source in sources]
+        times = [other if each is None else each for each, other in zip(said, kafka, strict=True)]
     return pa.array(times, pa.int64())
 
 

@@ -5,6 +5,7 @@ import time
 from typing import TYPE_CHECKING, Any, Literal
 
 from connectors.api import Header, SourceRecord
+from connectors.formats.order_number import row_number
 from connectors.mysql.events.debezium_code import Clock, compile_loops
 from connectors.mysql.events.envelope import schemas_of, source_block
 from connectors.mysql.events.headers import NEW_KEY, OLD_KEY
@@ -70,6 +71,11 @@ class DebeziumEvents:
         end = first_row + (len(rows) // 2 if op == "u" else len(rows))
         if out[-1].source_offset.get("row") == end:
             out[-1].source_offset = after
+        if 0 < source.size < end:
+            # A compressed event with more rows than bytes: order numbers must stay below the next event's.
+            for index in range(start, len(out)):
+                if (value := out[index].value) is not None:
+                    value["source"]["row"] = row_number(value["source"]["row"], source.size)
         if self._transactions is not None:
             self._transactions.count(self._name, out, start)
 

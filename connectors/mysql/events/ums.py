@@ -3,11 +3,10 @@
 A message carries its schema, several hundred bytes, so it has many rows: those of a table between two batches of the task, up
 to a bound of rows and bytes. Its Kafka key is ``<protocol>.<namespace>``; the table's version is part of the namespace.
 
-``ums_id_`` is ``file number * 10^12 + position * 64 + n``. The position is where the row's event begins; n is 2r + 2 for row
-number r of the event and 2r + 1 for the row before it (``b``). The next event's numbers are larger, since n is kept below 64
-times the event's size; only in a compressed event, where more than 32 rows may come on a byte, the last rows can share a number
-(``ums_uid_`` tells them apart). A row of a full pull has n = 0 at the position where its read view was taken, so that every
-later change has a larger number. After a failover to another server the numbers go on with that server's files.
+``ums_id_`` is the order number of ``connectors.formats.order_number``, the same that readers of Debezium's events compute. All
+rows of one change (``b`` and ``u``, or ``d`` and ``i``) share it; ``ums_uid_`` (server, file number, position, row,
+``ums_op_``) tells rows apart, also those that share a number in a compressed event, and sorts them as they come. After a
+failover to another server the numbers go on with that server's files.
 
 ``ums_op_``: ``i``, ``u``, ``d``, and ``b`` for the row before an update. A change of the key is a ``d`` of the old row and an
 ``i`` of the new one. TRUNCATE has no form in UMS.
@@ -18,13 +17,14 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from connectors.api import Position, SourceRecord
-from connectors.formats import ums
+from connectors.errors import Fatal
+from connectors.formats import order_number, ums
 from connectors.mysql.events.shaping import shaper
 from connectors.mysql.events.ums_values import value_text
-from connectors.mysql.positions import FILE_UNIT, file_number
+from connectors.mysql.positions import file_number
 from connectors.mysql.topics import Topics
 from connectors.schema import STRING
 
@@ -36,9 +36,6 @@ if TYPE_CHECKING:
     from connectors.mysql.model import Source, TableName
 
 Tuple = list["str | None"]
-
-#: Numbers for rows per byte of an event.
-_SLOTS: Final = 64
 
 
 class _Message(NamedTuple):
@@ -166,16 +163,15 @@ class UmsEvents:
 
         Raises:
             Skippable: a mask needs a field that the row doesn't have.
+            Fatal: the position is beyond what an order number holds.
         """
         if op in self._skipped:
             owned = sum(row is not None for row in rows)
             self.left_out += (owned + 1) // 2 if op == "u" else owned
             return
-        pos = source.pos if source.at < 0 else source.at
-        file = file_number(source.file)
-        place = file * FILE_UNIT + min(pos * _SLOTS, FILE_UNIT - 1)
-        most = max(source.size, 1) * _SLOTS - 1
-        time, mark = ums.datetime_text(source.ts_us), f"{source.server_id}.{file}.{pos}."
+        most = order_number.row_number(first_row + len(rows), source.size)
+        start = _number(source, most) - most
+        time, mark = ums.datetime_text(source.ts_us), f"{source.server_id}.{file_number(source.file)}.{source.pos}."
         made: list[tuple[int, list[Tuple]]] = []
         pairs: Iterable[tuple[Row | None, Row | None]]
         if op == "u":
@@ -185,11 +181,9 @@ class UmsEvents:
             pairs = ((None, row) for row in rows) if op == "c" else ((row, None) for row in rows)
         number = first_row
         for old, new in pairs:
+            identity, uid = str(start + min(number, most)), f"{mark}{number:08d}"
+            tuples = [self._texts(row, identity, time, what, uid + what) for what, row in self._steps(old, new)]
             number += 1
-            tuples = []
-            for offset, what, row in self._steps(op, old, new):
-                count = 2 * number - offset
-                tuples.append(self._texts(row, str(place + min(count, most)), time, what, f"{mark}{count}"))
             if tuples:
                 made.append((number, tuples))
         if not made:
@@ -207,9 +201,8 @@ class UmsEvents:
         if "r" in self._skipped:
             self.left_out += sum(1 for _ in rows)
             return
-        file = file_number(source.file)
-        identity = str(file * FILE_UNIT + min(source.pos * _SLOTS, FILE_UNIT - 1))
-        time, mark = ums.datetime_text(source.ts_us), f"r.{source.server_id}.{file}.{source.pos}."
+        identity = str(_number(source))
+        time, mark = ums.datetime_text(source.ts_us), f"r.{source.server_id}.{file_number(source.file)}.{source.pos}."
         tuples: list[Tuple] = []
         size = 0
         for row in rows:
@@ -256,8 +249,8 @@ class UmsEvents:
             done = number
         out.append(self.message(ums.INCREMENT, tuples, after if done == end else {**base, "row": done}))
 
-    def _steps(self, op: str, old: Row | None, new: Row | None) -> Sequence[tuple[int, str, Row]]:
-        """What a change gives: (1 for the row before it, 0 for the change; ``ums_op_``; row)."""
+    def _steps(self, old: Row | None, new: Row | None) -> Sequence[tuple[str, Row]]:
+        """The rows that a change gives, in order, each with its ``ums_op_``."""
         if old is not None and new is not None:
             if len(new) != self._columns:
                 new = {**old, **new}
@@ -266,20 +259,28 @@ class UmsEvents:
                 if self._skip_unchanged and before == after:
                     self.left_out += 1
                     return ()
-                change = (0, ums.UPDATE, after)
-                return ((1, ums.BEFORE, before), change) if self._options.before else (change,)
+                change = (ums.UPDATE, after)
+                return ((ums.BEFORE, before), change) if self._options.before else (change,)
         steps = []
         if old is not None:
-            steps.append(("d", 1 if op == "u" else 0, ums.DELETE, old))
+            steps.append(("d", ums.DELETE, old))
         if new is not None:
-            steps.append(("c", 0, ums.INSERT, new))
-        kept = [(offset, what, self._shaped(row)) for step, offset, what, row in steps if step not in self._skipped]
+            steps.append(("c", ums.INSERT, new))
+        kept = [(what, self._shaped(row)) for step, what, row in steps if step not in self._skipped]
         if steps and not kept:
             self.left_out += 1
         return kept
 
     def _shaped(self, row: Row) -> Row:
         return row if self._shape is None else self._shape(row)
+
+
+def _number(source: Source, row: int = 0) -> int:
+    try:
+        return order_number.binlog_number(source.file, source.pos, row)
+    except ValueError as error:
+        raise Fatal(f"{error}; set output.format=debezium, and order changes in sinks by Kafka's offset "
+                    "(sink.jdbc.position=kafka)") from error
 
 
 def _size(texts: Tuple) -> int:

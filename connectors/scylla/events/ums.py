@@ -7,11 +7,10 @@ changes may go on in another Kafka partition; a reader then needs ``ums_id_``, a
 
 What a tuple is: what one change (``cdc$time``) did to one row; several rows of the log about it are one tuple.
 
-``ums_id_`` is ``write time in µs * 2048 + min(cdc$batch_seq_no, 2047)``: it fits 63 bits until the year 2112, it grows with the
-write time, and the image before (``b``) has a smaller one than its change. Two changes of one row in the same microsecond have
-no order in the database either (there the larger value wins); they may share an id if their numbers are equal, and
-``ums_uid_`` (``cdc$time``, a dot, ``cdc$batch_seq_no``) tells them apart. A snapshot's row has its newest write time with 0 for
-the number: any change from then on has an id that is not smaller.
+``ums_id_`` is the order number of ``connectors.formats.order_number``: the write time in µs, which readers of Debezium's
+events know too. The image before (``b``) shares the number of its change. Two changes of one row in the same microsecond have
+no order in the database either (there the larger value wins); ``ums_uid_`` (``cdc$time``, a dot, ``cdc$batch_seq_no``) tells
+them apart. A snapshot's row has its newest write time: any change from then on has a number that is not smaller.
 
 ``ums_op_``: ``i`` INSERT, ``u`` UPDATE, ``d`` deletion of a row (in a table without clustering key also of a partition). A row
 that was deleted and written in one change is deleted: at equal times a deletion wins.
@@ -64,8 +63,6 @@ if TYPE_CHECKING:
 
 MAX_ROWS: Final = 500
 MAX_BYTES: Final = 512 * 1024
-#: Numbers that ``ums_id_`` has room for in one microsecond.
-_SLOTS: Final = 2048
 _FAILURES: Final = (ValueError, TypeError, AttributeError, KeyError, IndexError, OverflowError)
 
 _OPERATIONS: Final = {UPDATE: ums.UPDATE, INSERT: ums.INSERT, ROW_DELETE: ums.DELETE}
@@ -151,7 +148,7 @@ class UmsBuilder:
             return
         # Every row of the table may have the same write time: the key makes the id unique, and a repetition gets the same one.
         uid = hashlib.blake2b(repr(cells[:self._keys]).encode(), digest_size=16).hexdigest()
-        first = [str(write_time_us * _SLOTS), ums.datetime_text(write_time_us), ums.INSERT, f"r.{write_time_us}.{uid}"]
+        first = [str(write_time_us), ums.datetime_text(write_time_us), ums.INSERT, f"r.{write_time_us}.{uid}"]
         out.append(SourceRecord(
             partition, offset, self.topic, ums.message(ums.INITIAL, self.namespace, self.fields, [first + texts]), ums.MESSAGE,
             ums.kafka_key(ums.INITIAL, self.namespace), STRING, timestamp=write_time_us // 1000))
@@ -212,8 +209,7 @@ class UmsBuilder:
 
     def _tuple(self, write_time: int, stamp: str, text: str, number: int, operation: str, rows: list[LogRow]) -> Tuple:
         """One tuple; of several rows a later one's values count."""
-        first = [str(write_time * _SLOTS + min(number, _SLOTS - (2 if operation == ums.BEFORE else 1))), stamp, operation,
-                 f"{text}.{number}"]
+        first = [str(write_time), stamp, operation, f"{text}.{number}"]
         row: Sequence[Any] = rows[0]
         if len(rows) > 1:
             row = [next((cell for cell in reversed(cells) if cell is not None), None) for cells in zip(*rows, strict=True)]

@@ -136,7 +136,7 @@ class MySql:
         if not newer:
             return text + ", ".join(f"{into}.{name} = VALUES({name})" for name in others)
         version = self.quote("ums_id_")
-        condition = f"COALESCE({into}.{version} < VALUES({version}), TRUE)"
+        condition = f"COALESCE({into}.{version} <= VALUES({version}), TRUE)"
         # Assignments are made from left to right: the one that the conditions look at comes last.
         others = [name for name in others if name != version] + [version]
         return text + ", ".join(f"{into}.{name} = IF({condition}, VALUES({name}), {into}.{name})" for name in others)

@@ -4,6 +4,8 @@ Why they are right when two writers of one key overlap (a batch that is written 
 
 * Every transaction first inserts or updates the key's row in one table, the *gate*: the table itself (upsert), the side table
   (split). That takes the lock of the key, or waits for it, in key order. All else is done under it.
+* Of changes of a key with one ``ums_id_`` the one that is written later stands: they come in order, and a replay of the first
+  brings the last one, too.
 * Under READ COMMITTED each later statement sees what the holder of the lock before committed.
 * ``delete.mode=real``: the delete, too, goes through the gate as a dead row (``ums_op_`` d), which is remembered in the
   side table and removed in the same transaction. A late older change waits at the gate, is inserted, and is removed again by
@@ -150,11 +152,11 @@ def _real(dialect: Dialect, found: Names, columns: tuple[str, ...], keys: tuple[
         *dialect.analyze(found.stage),
         Step(dialect.merge(found.table, stage, columns, keys, newer=True)),
         # Late changes of rows whose newer delete is remembered.
-        Step(dialect.delete(found.table, f"{stage}, {side}", f"{ours} AND {remembered} AND d.{version} >= t.{version}")),
+        Step(dialect.delete(found.table, f"{stage}, {side}", f"{ours} AND {remembered} AND d.{version} > t.{version}")),
         Step(dialect.merge(found.side, dead, (*keys, "ums_id_", WRITTEN), keys, newer=True), deletes=True),
         Step(dialect.delete(found.table, stage, f"{ours} AND t.{operation} = 'd'"), deletes=True),
         # Deletes before the row that stands there now: nothing to remember any more.
-        Step(dialect.delete(found.side, alive, f"{ours} AND {_on(dialect, 'a', 's', keys)} AND t.{version} < a.{version}")),
+        Step(dialect.delete(found.side, alive, f"{ours} AND {_on(dialect, 'a', 's', keys)} AND t.{version} <= a.{version}")),
     )
 
 

@@ -99,7 +99,7 @@ class PostgreSql:
             return f"{text} DO NOTHING"
         text += " DO UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in others)
         version = self.quote("ums_id_")
-        return f"{text} WHERE t.{version} IS NULL OR t.{version} < excluded.{version}" if newer else text
+        return f"{text} WHERE t.{version} IS NULL OR t.{version} <= excluded.{version}" if newer else text
 
     def delete(self, table: str, tables: str, condition: str) -> str:
         """Delete rows of a table joined with others."""

@@ -24,22 +24,22 @@ _LITERAL_ESCAPES: Final = (("\\", "\\\\"), ("'", "\\'"), ("\0", "\\0"))
 def newest(rows: pa.Table, keys: Sequence[str], version: str = "ums_id_") -> pa.Table:
     """One row per key, the one with the largest version, sorted by key (so that all writers lock in one order). Pure.
 
-    Of rows with the same key and version the one that stood first in Kafka is kept: it is also the one that a database keeps
-    which has it already, so that it does not matter how rows are cut into batches.
+    Of rows with the same key and version the one that stood last in Kafka is kept, and of those of one message the last; the
+    database, too, lets the one that is written later win, so that it does not matter how rows are cut into batches.
     """
     if rows.num_rows < 2:
         return rows
     rows = rows.combine_chunks()
-    order = [*((key, "ascending") for key in keys), (version, "descending")]
+    order = [*((key, "ascending") for key in keys), (version, "ascending")]
     ordered = rows.take(pc.sort_indices(rows, sort_keys=order))
     differs = _changes(ordered, keys)
     ties = ~(differs | _changes(ordered, [version]))
     if ties.any():
         order += [(name, "ascending") for name in POSITION]
-        ordered = rows.take(pc.sort_indices(rows, sort_keys=order))
+        ordered = rows.take(pc.sort_indices(rows, sort_keys=order))  # a stable sort: rows of one message stay in order
     if differs.all():
         return ordered
-    return ordered.filter(pa.array(np.concatenate(([True], differs))))
+    return ordered.filter(pa.array(np.concatenate((differs, [True]))))
 
 
 def _changes(rows: pa.Table, columns: Sequence[str]) -> np.ndarray[Any, np.dtype[np.bool_]]:

@@ -54,6 +54,27 @@ def test_real_deletes(rig: Callable[..., Rig], db: Database, table: str, mode: s
         assert [column for column in _columns(db, table) if column.startswith("ums")] == []
 
 
+TIED: list[dict[str, Any]] = [
+    {"id": 1, "name": "a", "ums_id_": 10}, {"id": 1, "name": "b", "ums_id_": 10, "ums_op_": "u"},
+    {"id": 1, "ums_id_": 10, "ums_op_": "d"}, {"id": 1, "name": "c", "ums_id_": 10}, {"id": 2, "name": "x", "ums_id_": 10},
+    {"id": 2, "ums_id_": 10, "ums_op_": "d"}]
+
+
+@pytest.mark.parametrize(("mode", "deletes"), [("upsert", "soft"), ("upsert", "real"), ("split", "soft")])
+def test_of_changes_with_one_number_the_one_that_comes_last_stands(
+        rig: Callable[..., Rig], db: Database, table: str, mode: str, deletes: str) -> None:
+    """As in a compressed binlog event with more rows than bytes; repeated ones change nothing."""
+    job = rig(db, **{"sink.jdbc.mode": mode, "sink.jdbc.delete.mode": deletes})
+    placed = [{**change, "kafka_offset_": offset} for offset, change in enumerate(TIED)]
+    alive = " WHERE ums_active_ = 1" if (mode, deletes) == ("upsert", "soft") else ""
+    for batches in ([placed], [[change] for change in placed], [placed[:2], placed[1:]]):
+        for batch in batches:
+            job.write(simple(table), batch)
+        assert db.query(f"SELECT id, name FROM {db.quote(table)}{alive}") == [(1, "c")]
+    job.write(simple(table), [{"id": 1, "name": "old", "ums_id_": 9}, {"id": 2, "name": "old", "ums_id_": 9}])
+    assert db.query(f"SELECT id, name FROM {db.quote(table)}{alive}") == [(1, "c")]
+
+
 def test_remembered_deletes_are_forgotten_after_the_retention(rig: Callable[..., Rig], db: Database, table: str) -> None:
     for mode in ("upsert", "split"):
         name = f"{table}{mode}"

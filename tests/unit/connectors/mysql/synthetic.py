@@ -5,6 +5,8 @@ import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import cramjam
+
 from connectors.mysql import event_types as types
 from connectors.mysql import events, gtid, start
 from connectors.mysql.cursor import Cursor
@@ -125,9 +127,13 @@ def rows_body(rows: Sequence[Row], number: int) -> bytes:
     return body
 
 
-def payload(*inner: tuple[int, bytes]) -> bytes:
-    """A transaction payload that is not compressed."""
+def payload(*inner: tuple[int, bytes], compressed: bool = False) -> bytes:
+    """A transaction payload."""
     data = b"".join(struct.pack("<IBIIIH", 1_700_000_000, kind, 1, 19 + len(body), 0, 0) + body for kind, body in inner)
+    if compressed:
+        small = bytes(cramjam.zstd.compress(data))
+        return (b"\x02\x01\0" + b"\x03\x04\xfd" + len(data).to_bytes(3, "little")
+                + b"\x01\x03\xfc" + len(small).to_bytes(2, "little") + b"\0" + small)
     return (b"\x02\x03\xfc\xff\0" + b"\x03\x04\xfd" + len(data).to_bytes(3, "little")
             + b"\x01\x03\xfc" + len(data).to_bytes(2, "little") + b"\0" + data)
 

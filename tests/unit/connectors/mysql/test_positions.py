@@ -55,7 +55,6 @@ def test_numbers_of_files() -> None:
     assert [positions.file_number(name) for name in names] == [123, 1000000, 0, 0]
     assert positions.order(Place(file="b.999999", pos=9)) < positions.order(Place(file="b.1000000", pos=4))
     assert positions.spot("b.000002", 5) == 2 * 10**12 + 5
-    assert positions.ums_id("b.000002", 400, 3) == 2 * 10**12 + 403
 
 
 @pytest.mark.parametrize(("low", "near", "whole"), [

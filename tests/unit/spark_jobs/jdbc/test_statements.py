@@ -136,9 +136,9 @@ def test_upsert_statements() -> None:
         'INSERT INTO "t" AS t ("id", "b""`", "ums_id_", "ums_ts_", "ums_op_", "ums_active_") SELECT s."id", s."b""`", s."ums_id_", '
         's."ums_ts_", s."ums_op_", s."ums_active_" FROM "millrace_stage" AS s ON CONFLICT ("id") DO UPDATE SET '
         '"b""`" = excluded."b""`", "ums_id_" = excluded."ums_id_", "ums_ts_" = excluded."ums_ts_", "ums_op_" = excluded."ums_op_", '
-        '"ums_active_" = excluded."ums_active_" WHERE t."ums_id_" IS NULL OR t."ums_id_" < excluded."ums_id_"']
+        '"ums_active_" = excluded."ums_active_" WHERE t."ums_id_" IS NULL OR t."ums_id_" <= excluded."ums_id_"']
     text = plan("mysql")[-1]
-    newer = "COALESCE(`t`.`ums_id_` < VALUES(`ums_id_`), TRUE)"
+    newer = "COALESCE(`t`.`ums_id_` <= VALUES(`ums_id_`), TRUE)"
     assert f"`t`.`b\"``` = IF({newer}, VALUES(`b\"```), `t`.`b\"```)" in text
     assert text.endswith(f"`t`.`ums_id_` = IF({newer}, VALUES(`ums_id_`), `t`.`ums_id_`)"), "the version must be set last"
 

@@ -247,6 +247,20 @@ def test_debezium_in_any_order_of_arrival(way: str, output: str) -> None:
             assert [decoded(each.value, output, registry)["after"] for each in again] == [after_]
 
 
+@pytest.mark.parametrize("unchanged", [False, True])
+def test_of_changes_with_one_position_the_later_stands_and_repetitions_give_no_event(unchanged: bool) -> None:
+    rows = [{"id": 1, "name": name, "sum": None} for name in "ab"]
+    made = Bench(input_format="debezium", key_columns=("id",), tombstones_on_delete=False, emit_unchanged=unchanged)
+    tied: dict[str, Any] = {"file": "bin.000001", "pos": 10, "row": 9}
+    events = [change("c", None, rows[0], **tied), change("u", *rows, **tied), change("u", *rows, **tied),
+              change("d", rows[1], None, **tied), change("d", rows[1], None, **tied), change("u", *rows, **{**tied, "row": 8}),
+              change("c", None, rows[1], file="bin.000001", pos=5_000_000_000)]
+    for offset, event in enumerate(events):
+        made.apply(Input(b"", json.dumps(event).encode(), offset, 0))
+    assert "".join(event["op"] for event in made.events) == "cudc"
+    assert made.rows == {b'{"id":1}': rows[1]}
+
+
 def message(*tuples: list[str | None], fields: Any = None) -> bytes:
     fields = fields or [ums.field("id", "long", nullable=False), ums.field("name", "string"), ums.field("paid", "boolean")]
     return json.dumps(ums.message(ums.INCREMENT, "mysql.db1.shop.orders.3.0.0", [*ums.SYSTEM_FIELDS, *fields], tuples)).encode()

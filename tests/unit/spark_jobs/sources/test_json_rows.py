@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.errors import Skippable
-from spark_jobs.sources.rows import Kind, classify, mysql_id, namespace_of
+from spark_jobs.sources.rows import Kind, classify, namespace_of
 from tests.unit.connectors.scylla.events import golden_cases
 from tests.unit.spark_jobs.sources.support import Table, envelope_schema, member, message
 
@@ -232,8 +231,7 @@ def test_order_of_changes_by_source() -> None:
 
     events = [row("bin.000009", 4_000_000_000, 0), row("bin.000009", 4_000_000_000, 1), row("bin.000010", 4, 0)]
     rows = Table(events[0]).rows(events)
-    ids = [each["ums_id_"] for each in rows]
-    assert ids == sorted(set(ids))
+    assert [each["ums_id_"] for each in rows] == [9_004_000_000_000, 9_004_000_000_001, 10_000_000_000_004]
     assert rows[0]["ums_ts_"] == datetime(1970, 1, 1, 0, 0, 0, 7000, tzinfo=UTC)
     plain = envelope_schema([{"type": "int64", "optional": False, "field": "id"}], [member("ts_ms", "int64")])
     rows = Table(message(plain, {"op": "c", "after": {"id": 1}, "source": {}})).rows(
@@ -241,8 +239,12 @@ def test_order_of_changes_by_source() -> None:
     )
     assert [each["ums_id_"] for each in rows] == [0, 1]
     assert rows[0]["ums_ts_"] == datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
-    with pytest.raises(Skippable, match="no number"):
-        mysql_id("binlog", 4, 0)
+    table = Table(events[0])
+    assert table.rows([row("binlog", 4, 0), events[0], row("bin.000001", 10**12, 0)])[0]["ums_id_"] == 9_004_000_000_000
+    assert [(offset, text.partition(": ")[0]) for offset, text in table.reported] == [
+        (0, "no order number for 'binlog'"),
+        (2, "no order number for bin.000001:1000000000000 row 0"),
+    ]
 
 
 def test_names_of_tables() -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from connectors.api import SameAs
+from connectors.errors import Fatal
 from connectors.formats import ums
 from connectors.mysql import events
 from connectors.mysql import type_codes as codes
@@ -70,19 +71,19 @@ def test_a_message_is_a_document_with_its_schema() -> None:
         {"name": "credit", "type": "decimal", "nullable": True}]
     stamp = "2023-11-14 22:15:00.000000"
     assert [each["tuple"] for each in document["payload"]] == [
-        ["7000000064002", stamp, "i", "1.7.1000.2", "1", "A", None, "4000", "2.50"],
-        ["7000000064004", stamp, "i", "1.7.1000.4", "2", "Ü", None, "4000", "2.50"]]
+        ["7000000001000", stamp, "i", "1.7.1000.00000000i", "1", "A", None, "4000", "2.50"],
+        ["7000000001001", stamp, "i", "1.7.1000.00000001i", "2", "Ü", None, "4000", "2.50"]]
     assert record.key == "data_increment_data.mariadb.server.world.customers.3.0.0"
     assert (record.topic, record.source_offset) == ("server.world.customers", AFTER)
 
 
-def test_an_update_gives_the_row_before_it_with_the_smaller_id() -> None:
+def test_an_update_gives_the_row_before_it_with_the_same_number() -> None:
     pair: list[Row | None] = [ROW, {**ROW, "name": "B"}]
     record, = changed(made(CUSTOMERS, ums_settings()), "u", pair)
     rows = tuples(record)
     assert [(row[2], row[5]) for row in rows] == [("b", "A"), ("u", "B")]
-    assert int(rows[0][0] or 0) < int(rows[1][0] or 0)
-    assert rows[0][3] != rows[1][3]
+    assert [row[0] for row in rows] == ["7000000001000"] * 2
+    assert [row[3] for row in rows] == ["1.7.1000.00000000b", "1.7.1000.00000000u"]
     record, = changed(made(CUSTOMERS, ums_settings(ums={"before": False})), "u", pair)
     assert [row[2] for row in tuples(record)] == ["u"]
 
@@ -90,12 +91,12 @@ def test_an_update_gives_the_row_before_it_with_the_smaller_id() -> None:
 def test_a_changed_key_deletes_the_old_row() -> None:
     record, = changed(made(EMPTIED, ums_settings()), "u", [{"id": 1}, {"id": 9}, {"id": 2}, {"id": 2}])
     assert [(row[2], row[4]) for row in tuples(record)] == [("d", "1"), ("i", "9"), ("b", "2"), ("u", "2")]
-    ids = [int(row[0] or 0) for row in tuples(record)]
-    assert ids == sorted(set(ids))
+    assert [int(row[0] or 0) - 7 * 10**12 for row in tuples(record)] == [1000, 1000, 1001, 1001]
+    assert len({row[3] for row in tuples(record)}) == 4
 
 
-def place(pos: int, size: int = 50, file: str = "binlog.000007", at: int = -1) -> Source:
-    return Source(ts_ms=0, ts_us=0, server_id=1, file=file, pos=pos, size=size, at=at)
+def place(pos: int, size: int = 50, file: str = "binlog.000007") -> Source:
+    return Source(ts_ms=0, ts_us=0, server_id=1, file=file, pos=pos, size=size)
 
 
 def test_ids_grow_along_the_binlog() -> None:
@@ -104,8 +105,8 @@ def test_ids_grow_along_the_binlog() -> None:
     out: list[SourceRecord] = []
     builder.snapshot([{"id": 1}], place(1000), "incremental", BASE, out)
     pairs: list[Row | None] = [{"id": 1}, {"id": 1}]
-    out += changed(builder, "u", pairs * 15, place(1000, 40))
-    out += changed(builder, "u", pairs * 3000, place(1040, 100))  # compressed: a byte and a half per row
+    out += changed(builder, "u", pairs * 15, place(1001, 39))
+    out += changed(builder, "u", pairs * 3000, place(1040, 100))  # compressed: 30 rows to a byte
     out += changed(builder, "c", pairs, place(1140))
     out += changed(builder, "d", pairs, place(4_294_967_295))
     out += changed(builder, "d", pairs, place(4, file="binlog.000008"))
@@ -113,9 +114,16 @@ def test_ids_grow_along_the_binlog() -> None:
     ids = [int(row[0] or 0) for row in rows]
     assert ids == sorted(ids)
     assert len({row[3] for row in rows}) == len(rows)
-    assert len(set(ids[:31])) == 31
-    inside, = changed(builder, "c", pairs[:1], place(1000, 90, at=1200))
-    assert tuples(inside)[0][0] == str(7 * 10**12 + 1200 * 64 + 2)
+    assert ids[:31] == [7 * 10**12 + each for each in (1000, *(1001 + number // 2 for number in range(30)))]
+    assert max(ids[31:6031]) == 7 * 10**12 + 1139
+
+
+@pytest.mark.parametrize("where", [place(10**12), place(4, file="binlog.x"), place(4, file="binlog.9223372")])
+def test_a_position_that_has_no_number_stops_the_task(where: Source) -> None:
+    with pytest.raises(Fatal, match=r"no order number for .*; set output\.format=debezium"):
+        changed(made(EMPTIED, ums_settings()), "c", [{"id": 1}], where)
+    with pytest.raises(Fatal, match="no order number"):
+        made(EMPTIED, ums_settings()).snapshot([{"id": 1}], where, "true", BASE, [])
 
 
 def test_bounds_split_an_event_and_each_message_says_how_far_it_goes() -> None:
@@ -175,7 +183,7 @@ def test_a_full_pull_gives_initial_messages() -> None:
         (ums.INITIAL, 2, BASE), (ums.INITIAL, 1, BASE)]
     assert out[0].key == "data_initial_data.mariadb.server.world.no_key.3.0.0"
     rows = [row for record in out for row in tuples(record)]
-    assert [row[:3] for row in rows] == [["7000000064000", "2023-11-14 22:15:00.000000", "i"]] * 3
+    assert [row[:3] for row in rows] == [["7000000001000", "2023-11-14 22:15:00.000000", "i"]] * 3
     assert len({row[3] for row in rows}) == 3
     out.clear()
     builder.snapshot(iter([{"a": 1, "b": "x"}]), SOURCE, "incremental", BASE, out, batch=77)
