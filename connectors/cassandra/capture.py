@@ -10,8 +10,9 @@ may be read days later, and by a task that has just started. The rule:
   them apart.
 - A table of which it is known that it never had cdc does not count.
 
-The last segment is saved with the table's definition. As long as it is not, the table counts without limit, and a segment that
-is chosen later is never an earlier one: so no order of crashes, restarts and changes of the definition loses an update.
+The last segment is saved with the table's definition, and with the time of the table's last ALTER: it holds as long as there is
+no other ALTER, which may have turned cdc on for a while. Without a last segment the table counts without limit, and one that is
+chosen later is never an earlier one: so no order of crashes, restarts and changes of the definition loses an update.
 """
 from __future__ import annotations
 
@@ -31,11 +32,13 @@ class Capture(NamedTuple):
         now: the table has ``cdc = true``.
         ever: it has or had it.
         last_segment: id of the last segment of the task's node that may hold updates written with cdc; None: no limit is known.
+        altered_us: when the table was created or altered last, as the cluster tells it; 0: not known.
     """
 
     now: bool = False
     ever: bool = False
     last_segment: int | None = None
+    altered_us: int = 0
 
     def counts(self, segment: int | None = None) -> bool:
         """Whether updates in a segment are delivered; without a segment: whether updates in any are."""
@@ -63,25 +66,35 @@ class Captures:
         """Take what was saved before; what the cluster has said since counts more."""
         self._known.setdefault(table_id, saved)
 
-    def observe(self, table_id: bytes, *, cdc: bool, maybe_before: bool, now_ms: int) -> None:
+    def observe(self, table_id: bytes, *, cdc: bool, altered_us: int, listed: bool, created: bool, now_ms: int) -> bool:
         """The cluster has told a table's definition.
 
         Args:
             table_id: of the table.
             cdc: whether it has cdc now.
-            maybe_before: whether a table that is not known yet may have had cdc before.
+            altered_us: when it was created or altered last.
+            listed: whether the include list names it: then an ALTER that nobody saw may have been one of its cdc.
+            created: whether it is as it was created: no ALTER since.
             now_ms: ms since 1970.
+
+        Returns:
+            Whether more of its updates count now than before.
         """
         before = self._known.get(table_id)
         if cdc:
-            self._known[table_id] = Capture(now=True, ever=True)
+            self._known[table_id] = Capture(now=True, ever=True, altered_us=altered_us)
             self._off_since.pop(table_id, None)
-            return
+            return before is None or not before.now
         if before is None:
-            before = Capture(ever=maybe_before)
-        self._known[table_id] = before._replace(now=False)
-        if before.ever and before.last_segment is None:
-            self._off_since.setdefault(table_id, now_ms)
+            altered, before = not created, NEVER
+        else:
+            altered = before.altered_us not in (0, altered_us)
+        ever = before.ever or (listed and altered)
+        last_segment = None if altered else before.last_segment
+        self._known[table_id] = Capture(ever=ever, last_segment=last_segment, altered_us=altered_us)
+        if ever and last_segment is None and (altered or table_id not in self._off_since):
+            self._off_since[table_id] = now_ms
+        return (ever, last_segment) != (before.ever, before.last_segment)
 
     def disturb(self, now_ms: int) -> None:
         """Nodes disagree, or the schema has changed: the time in which all must agree begins again."""

@@ -247,12 +247,10 @@ class Catalog:
                     complete = False
                     continue
                 key = id_bytes(table.table_id)
-                maybe_before = self._filter.names(keyspace, name) and _altered(found.tables[name], found.columns.get(name, ()))
                 before = self._tables.get(key)
-                if before is None and maybe_before and not table.cdc:
-                    self._warn("%s has no cdc, but it was altered after it was created, so it may have had it: what the log "
-                               "has of it until now is delivered", table)
-                self.captures.observe(key, cdc=table.cdc, maybe_before=maybe_before, now_ms=now_ms)
+                more = self._observe(table, found.tables[name], found.columns.get(name, ()), now_ms)
+                if more and before is not None:
+                    changed.add(table.table_id)
                 if before != table:
                     self._note(before, table)
                     self._tables[key] = table
@@ -267,6 +265,19 @@ class Catalog:
         self._live = frozenset(live)
         self._wanted.clear()
         return changed, all_taken
+
+    def _observe(self, table: TableDefinition, row: Mapping[str, Any], columns: Iterable[Mapping[str, Any]],
+                 now_ms: int) -> bool:
+        """Whether more of the table's updates count than before."""
+        key, altered_us = id_bytes(table.table_id), int(row.get("altered_us") or 0)
+        known = self.captures.of(key)
+        more = self.captures.observe(
+            key, cdc=table.cdc, altered_us=altered_us, listed=self._filter.names(table.keyspace, table.table),
+            created=altered_us <= _created_us(columns), now_ms=now_ms)
+        if more and not table.cdc and not known.ever:
+            self._warn("%s has no cdc, but it was altered since it was created or seen last, so it may have had it: what the "
+                       "log has of it until now is delivered", table)
+        return more
 
     def _definition(self, keyspace: str, name: str, rows: _Keyspace) -> TableDefinition | None:
         """None: it can't be told (now)."""
@@ -334,13 +345,13 @@ async def _load(session: CqlSession) -> dict[str, _Keyspace]:
     async def ask(text: str) -> Rows:
         return await session.query(text, consistency=_LOCAL)
 
-    for row in await ask("SELECT keyspace_name, table_name, id, cdc, WRITETIME(cdc) AS changed_us FROM system_schema.tables"):
+    for row in await ask("SELECT keyspace_name, table_name, id, cdc, WRITETIME(cdc) AS altered_us FROM system_schema.tables"):
         found.setdefault(row[_KEYSPACE], _Keyspace()).tables[row[_TABLE]] = row
     # A view's rows are mutations of their own in the log. Views are never captured.
     for row in await ask("SELECT keyspace_name, view_name, id FROM system_schema.views"):
         found.setdefault(row[_KEYSPACE], _Keyspace()).tables[row["view_name"]] = {**row, "cdc": False}
     for row in await ask("SELECT keyspace_name, table_name, column_name, kind, position, clustering_order, type, "
-                         "WRITETIME(type) AS changed_us FROM system_schema.columns"):
+                         "WRITETIME(type) AS created_us FROM system_schema.columns"):
         found.setdefault(row[_KEYSPACE], _Keyspace()).columns.setdefault(row[_TABLE], []).append(row)
     # Some of the server's own tables have times of dropping that no date can hold.
     for row in await ask('SELECT keyspace_name, table_name, column_name, kind, type, '
@@ -351,11 +362,10 @@ async def _load(session: CqlSession) -> dict[str, _Keyspace]:
     return found
 
 
-def _altered(table: Mapping[str, Any], columns: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether a table was altered after it was created: ALTER writes its row again, but not all of its columns."""
-    changed_us = table.get("changed_us")
-    created = [each["changed_us"] for each in columns if each["kind"] == "partition_key" and each.get("changed_us")]
-    return bool(changed_us and created and changed_us > min(created))
+def _created_us(columns: Iterable[Mapping[str, Any]]) -> int:
+    """When a table was created, µs since 1970; 0: not known. ALTER writes the table's row again, but not its key's columns."""
+    return min((int(each["created_us"]) for each in columns if each["kind"] == "partition_key" and each.get("created_us")),
+               default=0)
 
 
 def id_bytes(table_id: str) -> bytes:

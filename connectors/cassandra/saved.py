@@ -24,6 +24,8 @@ SEEN_MS: Final = "seen_ms"
 #: Of a table without cdc: it had cdc before; and the last segment of the node in which its updates count.
 HAD_CDC: Final = "had_cdc"
 LAST_SEGMENT: Final = "cdc_last_segment"
+#: When the table was created or altered last, by the cluster's clock, µs since 1970.
+ALTERED_US: Final = "altered_us"
 
 
 def partition(prefix: str, node: str, table_id: str) -> Position:
@@ -41,6 +43,8 @@ def offset(table: TableDefinition, seen_ms: int | None = None, capture: Capture 
     """
     found: Position = {DEFINITION: table.text(), TABLE: str(table), VERSION: table.version,
                        SEEN_MS: time.time_ns() // 1_000_000 if seen_ms is None else seen_ms}
+    if capture is not None and capture.altered_us:
+        found[ALTERED_US] = capture.altered_us
     if capture is not None and capture.ever and not table.cdc:
         found[HAD_CDC] = True
         if capture.last_segment is not None:
@@ -60,10 +64,18 @@ def captures(prefix: str, node: str, offsets: Sequence[tuple[Position, Position]
     found: dict[str, Capture] = {}
     for table_id, saver, saved in _saved(prefix, offsets):
         known = found.get(table_id) or Capture(now=now[table_id])
+        if saver == node or not known.altered_us:
+            # A segment holds with the time of ALTER that was saved with it.
+            known = known._replace(last_segment=_number(saved, LAST_SEGMENT) if saver == node else None,
+                                   altered_us=_number(saved, ALTERED_US) or 0)
         cdc = definition.parse(saved[DEFINITION]).cdc
-        last = saved.get(LAST_SEGMENT) if saver == node and isinstance(saved.get(LAST_SEGMENT), int) else known.last_segment
-        found[table_id] = Capture(known.now, known.ever or cdc or saved.get(HAD_CDC) is True, last)
+        found[table_id] = known._replace(ever=known.ever or cdc or saved.get(HAD_CDC) is True)
     return found
+
+
+def _number(saved: Position, name: str) -> int | None:
+    value = saved.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def definitions(prefix: str, offsets: Sequence[tuple[Position, Position]]) -> list[TableDefinition]:

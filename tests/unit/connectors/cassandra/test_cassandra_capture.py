@@ -3,7 +3,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from hypothesis import given, settings
+import pytest
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from connectors.cassandra import saved
@@ -16,6 +17,7 @@ TABLE_ID = "00000000-0000-1000-8000-000000000001"
 KEY = id_bytes(TABLE_ID)
 ON = make("ks", "t", TABLE_ID, [Column("p", CqlType("int"), "partition_key", 0)], cdc=True)
 OFF = make("ks", "t", TABLE_ID, ON.columns)
+CREATED_US = 1_000
 NODE, SOURCE = "n1", saved.partition("p", "n1", TABLE_ID)
 
 
@@ -30,8 +32,9 @@ class World:
     A write that began while the table had cdc is written with it, also when it reaches the log later: ``begin`` and ``land``.
     """
 
-    def __init__(self) -> None:
-        self.cdc = True
+    def __init__(self, *, cdc: bool = True) -> None:
+        self.cdc = cdc
+        self.altered_us = CREATED_US
         self.now_ms = 1_000
         self.segment = 100
         self.log: list[Update] = []
@@ -54,22 +57,27 @@ class World:
             self.log.append(Update(self.segment, with_cdc))
 
     def write(self) -> None:
-        self.begin()
-        self.land()
+        self.log.append(Update(self.segment, self.cdc))
 
     def alter(self) -> None:
         self.cdc = not self.cdc
+        self.altered_us += 1
         if self.captures is not None:
             self.captures.disturb(self.now_ms)  # the schema's version is another one
 
     def roll(self) -> None:
-        self.segment += 1
+        self.segment += 3  # beyond the one that was made ahead
 
     def wait(self) -> None:
         self.now_ms += SETTLED_MS // 2
         # No write takes as long as nodes have to agree.
         if self.under_way and self.now_ms - self.under_way[0][1] >= SETTLED_MS // 2:
             self.land()
+
+    def settle(self) -> None:
+        """The task runs for a while without any change."""
+        for step in (self.start, self.wait, self.wait, self.look):
+            step()
 
     # The task.
 
@@ -83,7 +91,8 @@ class World:
 
     def look(self) -> None:
         if self.captures is not None:
-            self.captures.observe(KEY, cdc=self.cdc, maybe_before=True, now_ms=self.now_ms)
+            self.captures.observe(KEY, cdc=self.cdc, altered_us=self.altered_us, listed=True,
+                                  created=self.altered_us == CREATED_US, now_ms=self.now_ms)
             # The newest segment is made ahead of its use.
             self.captures.end(self.captures.settled(self.now_ms), self.segment + 1)
 
@@ -107,13 +116,16 @@ class World:
         self.captures = None
 
 
-STEPS = ("begin", "land", "write", "alter", "roll", "wait", "start", "look", "save", "take", "kill")
+STEPS = ("begin", "land", "write", "alter", "roll", "wait", "settle", "start", "look", "save", "take", "kill")
 
 
-@settings(max_examples=400, deadline=None)
-@given(st.lists(st.sampled_from(STEPS), min_size=5, max_size=80))
-def test_nothing_that_was_written_with_cdc_is_ever_passed_over(steps: list[str]) -> None:
-    world = World()
+@settings(max_examples=1_000, deadline=None)
+@example(cdc=True, steps=["start", "begin", "alter", "look", "look", "save", "roll", "land"])  # lands late
+@example(cdc=True, steps=["start", "alter", "settle", "alter", "roll", "write", "alter"])  # on and off, seen by nobody
+@example(cdc=False, steps=["start", "save", "kill", "alter", "write", "alter"])
+@given(st.booleans(), st.lists(st.sampled_from(STEPS), min_size=5, max_size=30))
+def test_nothing_that_was_written_with_cdc_is_ever_passed_over(cdc: bool, steps: list[str]) -> None:
+    world = World(cdc=cdc)
     for step in steps:
         getattr(world, step)()
     world.land()
@@ -134,22 +146,46 @@ def test_what_is_written_later_without_cdc_is_passed_over_once_that_is_known(ste
     assert set(world.ignored) == {1}
 
 
-def test_a_table_that_never_had_cdc_is_passed_over() -> None:
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_table_that_never_had_cdc_is_passed_over(listed: bool) -> None:
     captures = Captures()
-    captures.observe(KEY, cdc=False, maybe_before=False, now_ms=1)
+
+    def observe(altered_us: int, *, cdc: bool = False) -> bool:
+        return captures.observe(KEY, cdc=cdc, altered_us=altered_us, listed=listed, created=altered_us == 1, now_ms=1)
+
+    assert not observe(1)
+    assert not observe(1)
     assert not captures.of(KEY).counts(5)
     assert captures.settled(10 * SETTLED_MS) == {}
-    # It gets cdc: every update from then on counts, whatever is known of segments.
-    captures.observe(KEY, cdc=True, maybe_before=False, now_ms=2)
-    assert captures.of(KEY) == Capture(now=True, ever=True)
+    # Altered, maybe twice, while nobody looked: only a table that somebody has named is taken for one that had cdc.
+    assert observe(3) is listed
+    assert captures.of(KEY).counts(5) is listed
+    assert observe(4, cdc=True)
+    assert captures.of(KEY) == Capture(now=True, ever=True, altered_us=4)
+
+
+def test_a_last_segment_holds_until_the_next_alter() -> None:
+    captures = Captures()
+    captures.remember(KEY, Capture(ever=True, last_segment=7, altered_us=3))
+
+    def observe(altered_us: int) -> bool:
+        return captures.observe(KEY, cdc=False, altered_us=altered_us, listed=False, created=False, now_ms=1)
+
+    assert not observe(3)
+    assert not captures.of(KEY).counts(8)
+    assert observe(5)
+    assert captures.of(KEY).counts(8)
+    assert captures.end(captures.settled(1 + SETTLED_MS), 9) == [KEY]
+    assert captures.of(KEY) == Capture(ever=True, last_segment=9, altered_us=5)
 
 
 def test_what_changes_while_the_directory_is_listed_gets_no_last_segment() -> None:
     captures = Captures()
     captures.remember(KEY, Capture(now=True, ever=True))
-    captures.observe(KEY, cdc=False, maybe_before=False, now_ms=0)
-    settled = captures.settled(SETTLED_MS)
-    captures.observe(KEY, cdc=True, maybe_before=False, now_ms=SETTLED_MS)
-    captures.observe(KEY, cdc=False, maybe_before=False, now_ms=SETTLED_MS + 1)
+    for number, cdc in enumerate((False, True, False)):
+        if number == 1:
+            settled = captures.settled(SETTLED_MS)
+        captures.observe(KEY, cdc=cdc, altered_us=number + 1, listed=True, created=False, now_ms=number * SETTLED_MS)
+    assert settled
     assert captures.end(settled, 7) == []
     assert captures.of(KEY).counts(8)

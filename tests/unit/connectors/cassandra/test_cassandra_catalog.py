@@ -249,6 +249,14 @@ async def test_a_table_whose_cdc_was_turned_off_is_delivered_up_to_its_last_segm
     assert catalog.captures.settled(now_ms + SETTLED_MS - 1) == {}
     assert catalog.captures.end(catalog.captures.settled(now_ms + SETTLED_MS), 77) == [id_bytes(T1)]
     assert [catalog.captured(off, segment) for segment in (76, 77, 78)] == [True, True, False]
+    # Altered since then, maybe more than once: the definition is the same, and the stream has to look again all the same.
+    schema.rows["tables"][-1]["altered_us"] = 5
+    schema.version("v4")
+    assert await catalog.refresh() == set()  # the time was not known before
+    schema.rows["tables"][-1]["altered_us"] = 6
+    schema.version("v5")
+    assert await catalog.refresh() == {T1}
+    assert catalog.captured(off, 78)
 
 
 @pytest.mark.parametrize(("include", "altered", "expected"), [
@@ -256,9 +264,9 @@ async def test_a_table_whose_cdc_was_turned_off_is_delivered_up_to_its_last_segm
 async def test_a_table_that_is_met_without_cdc_may_have_had_it(include: str, altered: bool, expected: bool) -> None:
     schema = Schema()
     schema.add("ks", "t", T1, {"p": "int", "v": "text"}, cdc=False)
-    schema.rows["tables"][0]["changed_us"] = 20 if altered else 10
+    schema.rows["tables"][0]["altered_us"] = 20 if altered else 10
     for row in schema.rows["columns"]:
-        row["changed_us"] = 10
+        row["created_us"] = 10
     catalog = catalog_of(schema, include)
     await catalog.refresh()
     assert catalog.captured(known(catalog, T1), 10**12) is expected
