@@ -6,6 +6,7 @@ text of it that is saved: after each chunk, so it is compressed where it is long
 from __future__ import annotations
 
 import base64
+import time
 import zlib
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -83,31 +84,37 @@ def _expression(member: str, text: str) -> None:
 
 
 def views(instructions: Sequence[Instruction], saved: Mapping[str, Sequence[Mapping[str, Any]]],
-          shown: Shown) -> list[dict[str, Any]]:
+          shown: Shown, now_ms: int | None = None) -> list[dict[str, Any]]:
     """All reads: those that were asked for, and what tasks have saved of them and of others; the oldest first.
 
     Args:
         instructions: the operator's requests.
         saved: by the request's id, the offsets of the tasks' shares: ``state``, ``progress``, maybe ``request``.
         shown: reads ``progress``.
+        now_ms: milliseconds since 1970; None: now. One that begins later is ``scheduled``.
     """
+    now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     asked = {str(each["id"]): each for each in instructions}
     found = []
     for name in dict.fromkeys([*saved, *asked]):
         wish = asked.get(name)
         if wish is not None and name not in saved and wish.get("origin", "rest") != "rest":
             continue  # steers a pull of which nothing is saved any more
-        found.append(_view(name, wish, saved.get(name, []), shown))
+        found.append(_view(name, wish, saved.get(name, []), shown, now_ms))
     return sorted(found, key=lambda each: (each["created_ms"] or each["started_ms"] or 0, each["id"]))
 
 
-def _view(name: str, wish: Instruction | None, saved: Sequence[Mapping[str, Any]], shown: Shown) -> dict[str, Any]:
+def _view(name: str, wish: Instruction | None, saved: Sequence[Mapping[str, Any]], shown: Shown,
+          now_ms: int) -> dict[str, Any]:
     parts = [_progress(name, offset, shown) for offset in saved]
     states = [str(each["state"]) for each in parts]
     request = wish if wish is not None and wish.get("origin", "rest") == "rest" else _signalled(saved)
     started = [each["started_ms"] for each in parts if each.get("started_ms")]
     finished = [each["finished_ms"] for each in parts if each.get("finished_ms")]
     state = _state(states, wish)
+    start_ms = (wish or {}).get("start_ms")
+    if start_ms is not None and start_ms > now_ms and state not in SNAPSHOT_ENDED and (wish or {}).get("state") == "running":
+        state = "scheduled"
     tables = _tables(parts)
     total = [each["rows_total"] for each in tables]
     return {
@@ -115,7 +122,7 @@ def _view(name: str, wish: Instruction | None, saved: Sequence[Mapping[str, Any]
         "origin": "initial" if name == "initial" else str((request or {}).get("origin") or "signal"),
         "tables_wanted": list((request or {}).get("tables") or ()), "conditions": dict((request or {}).get("conditions") or {}),
         "priority": (request or {}).get("priority") or 0, "created_ms": (request or {}).get("created_ms"),
-        "started_ms": min(started, default=None),
+        "start_ms": start_ms, "started_ms": min(started, default=None),
         "finished_ms": max(finished, default=None) if state in SNAPSHOT_ENDED else None,
         "rows_total": sum(total) if total and None not in total else None,
         "rows_done": sum(each["rows_done"] for each in tables),

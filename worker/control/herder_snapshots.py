@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import orjson
 
 from connectors.api import SNAPSHOT_ENDED
-from connectors.errors import Retriable
+from connectors.errors import ConfigInvalid, Retriable
 from worker.control.herder_base import lock_of
 from worker.control.herder_offsets import read_positions
 from worker.control.instructions import KEPT, MOST_BYTES, instructions_record, pruned, with_state
 from worker.protocol import CheckSnapshot, ConnectorView, RemoteError
 from worker.rest.facade import RestError
+from worker.schedule import START_MS, start_ms
 
 if TYPE_CHECKING:
     import asyncio
@@ -45,7 +46,8 @@ class SnapshotOperations:
     async def create_snapshot(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
         """Ask for a snapshot; the request as it is kept."""
         await self._lead_known(name)
-        wanted = {key: value for key, value in request.items() if key != "id"}
+        wanted = {key: value for key, value in request.items() if key not in {"id", "start_at", "time_zone"}}
+        timing = _timing(request)
         checked: dict[str, Any] = await self._ask_class(
             name, CheckSnapshot(self.ctx.snapshot.connectors[name], orjson.dumps(wanted)))
         async with self._changing(name):
@@ -53,7 +55,7 @@ class SnapshotOperations:
             given = request.get("id") or _new_id()
             if any(row["id"] == given for row in rows):
                 raise RestError(409, f"Snapshot {given} of connector {name} already exists")
-            instruction = {**checked, "id": given, "state": "running", "origin": "rest", "created_ms": _now_ms()}
+            instruction = {**checked, "id": given, "state": "running", "origin": "rest", "created_ms": _now_ms(), **timing}
             if len(rows) >= KEPT:
                 rows = pruned(rows, await self._ended(name), KEPT - 1)
             await self._write_instructions(name, [*rows, instruction])
@@ -195,6 +197,19 @@ class SnapshotOperations:
                                  "Check that the systems it has to reach answer") from None
         except Retriable as error:
             raise RestError(503, str(error)) from error
+
+
+def _timing(request: Mapping[str, Any]) -> dict[str, Any]:
+    """When the snapshot begins, as far as the request says so."""
+    at, zone = str(request.get("start_at") or ""), str(request.get("time_zone") or "")
+    if not at and not zone:
+        return {}
+    if not at:
+        raise RestError(400, "time_zone is about start_at, which is missing: name the time at which the snapshot begins")
+    try:
+        return {START_MS: start_ms(at, zone, _now_ms())}
+    except ConfigInvalid as error:
+        raise RestError(400, str(error)) from error
 
 
 def _new_id() -> str:

@@ -73,6 +73,11 @@ class SnapshotRequest(Struct, frozen=True, forbid_unknown_fields=True):
         ge=-MOST_PRIORITY, le=MOST_PRIORITY, description="The highest goes first.", extra={
             "refusal": f"The field 'priority' must be a whole number from -{MOST_PRIORITY} to {MOST_PRIORITY}; the highest "
                        "goes first"})] | None = None
+    start_at: Annotated[str, Meta(
+        description="When it begins: a time of day, such as 02:30, which is the next one; or a date and time. Without it: at "
+                    "once.")] | None = None
+    time_zone: Annotated[str, Meta(
+        description="The time zone of `start_at`, such as Europe/Berlin. Without it: UTC.")] | None = None
     id: Annotated[str, Meta(pattern=r"^(?!\.+$)[A-Za-z0-9._-]{1,64}$", extra={
         "refusal": "The field 'id' must be 1 to 64 letters, digits, '.', '_' or '-'; without it an id is chosen"},
         )] | None = None
@@ -286,8 +291,9 @@ class Snapshot(Struct):
     """A snapshot and how far it is. Connectors add fields of their own."""
 
     id: str
-    state: Literal["waiting", "running", "paused", "cancelled", "completed", "failed"]
+    state: Literal["scheduled", "waiting", "running", "paused", "cancelled", "completed", "failed"]
     origin: Annotated[str, Meta(description="`rest`: it was asked for here.")] | UnsetType = UNSET
+    start_ms: Annotated[int, Meta(description="When it begins, milliseconds since 1970.")] | UnsetType | None = UNSET
     tables: Annotated[list[str | dict[str, Any]], Meta(
         description="Names of tables, or each with its progress.")] | UnsetType = UNSET
 

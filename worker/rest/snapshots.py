@@ -88,7 +88,8 @@ ROUTES = (
         {400: f"{_NONE}, or not of these tables, or the body is not understood.", 404: "There is no such connector.",
          409: f"There is one of this id. {CONFLICT}"}, (FORWARD,), SnapshotRequest,
         {"a table": {"tables": ["shop.orders"], "priority": 3},
-         "some rows": {"tables": ["shop.orders"], "conditions": {"shop.orders": "id > 1000"}, "id": "again-1"}}, kafka=False)),
+         "some rows": {"tables": ["shop.orders"], "conditions": {"shop.orders": "id > 1000"}, "id": "again-1"},
+         "at night": {"tables": ["shop.orders"], "start_at": "02:30", "time_zone": "Europe/Berlin"}}, kafka=False)),
     Route("GET", _PATH, list_all, operation=Operation(
         "listSnapshots", "A connector's snapshots with their progress.", Tag.SNAPSHOTS,
         {200: Reply("Those that were asked for, and those that it began itself.", list[Snapshot])},

@@ -6,6 +6,7 @@ import secrets
 import sys
 import time
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pymysql
@@ -76,6 +77,19 @@ def test_pulls_are_steered_and_the_topic_is_verified(mariadb: MariaDb, bootstrap
         until(lambda: state(other)["state"] in {"cancelled", "completed"}, "the pull is not cancelled")
         ask("DELETE", f"snapshots/{request}")
         until(lambda: [each["id"] for each in ask("GET", "snapshots")] == ["initial", other], "the request is not forgotten")
+        at = f"{datetime.now(UTC) - timedelta(hours=2):%H:%M}"
+        tomorrow = ask("POST", "snapshots", {"tables": [f"{name}.t"], "start_at": at})
+        worker.request("POST", f"/connectors/{name}/tasks/0/restart")
+        worker.wait_running(name, 1)
+        assert state(tomorrow["id"])["state"] == "scheduled"
+        ask("DELETE", f"snapshots/{tomorrow['id']}")
+        at = (datetime.now(UTC) + timedelta(seconds=3)).isoformat()
+        soon = ask("POST", "snapshots", {"tables": [f"{name}.t"], "start_at": at})
+        until(lambda: state(soon["id"])["state"] == "completed", "the scheduled pull does not begin")
+        shown = state(soon["id"])
+        assert shown["tables"][0]["started_ms"] >= shown["start_ms"] == soon["start_ms"]
+        assert shown["rows_done"] == 4999
+        ask("DELETE", f"snapshots/{soon['id']}")
         until(lambda: ask("GET", "lag")["bytes_behind"] == 0, "it does not say that it has read everything")
         assert [(each["table"], each["version"]) for each in ask("GET", "tables")] == [(f"{name}.t", 1)]
         cursor.execute(f"DROP DATABASE {name}")

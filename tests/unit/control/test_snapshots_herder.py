@@ -94,6 +94,12 @@ async def test_what_is_kept_of_a_request() -> None:
                     "created_ms": made["created_ms"]}
     assert cluster.instructions.get("c") == [made]
     assert (await refused(cluster.herder.create_snapshot("c", {"id": "mine"}))).status == 409
+    later = await cluster.herder.create_snapshot("c", {"id": "later", "start_at": "02:30", "time_zone": "Europe/Berlin"})
+    assert later["start_ms"] > later["created_ms"]
+    assert not later.keys() & {"start_at", "time_zone"}
+    for wrong in ({"start_at": "half past two"}, {"start_at": "02:30", "time_zone": "Mars"}, {"time_zone": "UTC"}):
+        assert (await refused(cluster.herder.create_snapshot("c", wrong))).status == 400
+    await cluster.herder.delete_snapshot("c", "later")
     first, second = [(await cluster.herder.create_snapshot("c", {}))["id"] for _ in range(2)]
     assert first != second
     assert cluster.states().keys() == {"mine", first, second}

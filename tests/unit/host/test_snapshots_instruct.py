@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -100,6 +101,25 @@ async def test_a_task_is_told_before_each_start_and_at_each_change() -> None:
     await asyncio.gather(running, return_exceptions=True)
     under_test.instruct([{"id": "late"}])
     assert task.heard[-1] == []
+
+
+async def test_a_scheduled_snapshot_begins_at_its_time() -> None:
+    class States(Listening):
+        def instruct(self, instructions: Sequence[Instruction]) -> None:
+            self.heard.append([row["state"] for row in instructions])
+            self.wake.set()
+
+    task = States()
+    under_test = session(task)
+    running = asyncio.create_task(under_test.run())
+    await heard(task, [[], "batches", [], "batches"])
+    soon = time.time_ns() // 1_000_000 + 300
+    under_test.instruct([{"id": "a", "state": "running", "start_ms": soon}])
+    assert task.heard[4:] == [["paused"]]
+    await heard(task, [[], "batches", [], "batches", ["paused"], ["running"]])
+    assert time.time_ns() // 1_000_000 >= soon
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_an_error_fails_the_task() -> None:
