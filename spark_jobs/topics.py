@@ -20,7 +20,7 @@ def create_topic(admin: AdminClient, topic: NewTopic, timeout_s: float) -> None:
 
     Raises:
         KafkaException: the brokers refused.
-        Retriable: it was created, and is not visible in time.
+        Retriable: Kafka does not answer, or the topic was created and is not visible in time.
     """
     from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
@@ -30,6 +30,8 @@ def create_topic(admin: AdminClient, topic: NewTopic, timeout_s: float) -> None:
     except KafkaException as error:
         if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise
+    except TimeoutError as error:
+        raise Retriable(f"topic {name} can't be made: Kafka does not answer") from error
     unknown = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)  # noqa: SLF001 - public name
     until = time.monotonic() + timeout_s
     while True:
@@ -42,6 +44,8 @@ def create_topic(admin: AdminClient, topic: NewTopic, timeout_s: float) -> None:
                 return  # it was created; this user may not look
             if error.args[0].code() not in unknown and not error.args[0].retriable():
                 raise
+        except TimeoutError as error:
+            raise Retriable(f"topic {name} was created, and Kafka does not answer whether brokers show it") from error
         if time.monotonic() > until:
             raise Retriable(f"topic {name} was created, but brokers don't show it after {timeout_s:g} s: check whether they "
                             "keep up with the controller")

@@ -57,7 +57,7 @@ class Demo:
     Attributes:
         folder: State of everything.
         detached: Whether servers and workers outlive this program.
-        options: By connector: options that it gets beside or in place of the demo's.
+        options: By connector: options that it gets in addition to the demo's, or in place of them.
     """
 
     folder: Path

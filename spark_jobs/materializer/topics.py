@@ -73,8 +73,6 @@ class Topics:
         topic = NewTopic(name, num_partitions=partitions, replication_factor=replication, config=dict(config))
         try:
             create_topic(self._admin, topic, _TIMEOUT_S)
-        except TimeoutError as error:
-            raise Retriable(f"topic {name} can't be made: Kafka does not answer") from error
         except KafkaException as error:
             raise _judged(f"topic {name} can't be made", error) from error
         found = self.find(name)

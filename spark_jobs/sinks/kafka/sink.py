@@ -288,7 +288,7 @@ class KafkaSink(Sink):
         topic = NewTopic(name, partitions, config["sink.kafka.topic.replication.factor"], config=dict(properties))
         try:
             create_topic(admin, topic, _TIMEOUT_S)
-        except (KafkaException, TimeoutError) as error:
+        except KafkaException as error:
             raise _judged(error, f"topic {name} can't be made") from error
         return self._shown(name, 1)
 
