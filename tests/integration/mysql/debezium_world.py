@@ -196,6 +196,8 @@ _COMMON: Mapping[str, str] = {
 }
 #: Only Debezium needs these; for ours they are options without effect.
 HISTORY = {"schema.history.internal": "io.debezium.relational.history.MemorySchemaHistory"}
+#: Only ours knows this one: Debezium never reads a table that comes later, so the table that is renamed would have more records.
+NO_NEW_TABLES = {"snapshot.new.tables": "false"}
 
 
 def config(variant: str, database: MariaDb, prefix: str, number: int) -> dict[str, str]:
@@ -209,6 +211,7 @@ def config(variant: str, database: MariaDb, prefix: str, number: int) -> dict[st
         "database.server.id": str(7000 + number),
         "topic.prefix": prefix,
         **HISTORY,
+        **NO_NEW_TABLES,
         **VARIANTS[variant],
     }
 
