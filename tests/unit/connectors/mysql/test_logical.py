@@ -16,15 +16,21 @@ from connectors.mysql import topics
 from connectors.mysql.config import CONFIG
 from connectors.mysql.connector import MySqlConnector
 from connectors.mysql.events.ums_signals import UmsSignals
+from connectors.mysql.filters import TableFilter
 from connectors.mysql.logical import Logical, LogicalTables, Partitions, compare_columns
 from connectors.mysql.model import Shard, Table
 from connectors.mysql.model import TableName as T
-from connectors.mysql.tables import Structure
+from connectors.mysql.statements import classify
+from connectors.mysql.tables import Structure, Tables
+from connectors.mysql.types import ValueOptions
 from connectors.mysql.verify import Reader
 from connectors.mysql.versions import VersionBook
+from connectors.testing.contexts import LogCapture, logger
 from tests.unit.connectors.mysql.events import making
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from connectors.api import SourceRecord
     from connectors.mysql.events.contract import EventSettings
 
@@ -230,6 +236,48 @@ def test_the_key_field_can_be_asked_for_without_a_topic_expression() -> None:
     made = topics.Topics(making.settings().topics)
     assert made.key_field(PART) is None
     assert made.key_field(PART, shared=True) == ("__dbz__physicalTableIdentifier", "server.shop_3.orders_17")
+
+
+def known_tables(option: str) -> tuple[Tables, LogCapture]:
+    async def none(_names: Sequence[T]) -> dict[T, Table]:
+        return {}
+
+    log, settings = LogCapture(), making.settings(logical=option)
+    return Tables(table_filter=TableFilter(settings), special={}, settings=settings, options=ValueOptions(), shard=Shard(),
+                  partition=making.PARTITION, versions=VersionBook("p", "", ()), transactions=None, held=None, headers=(),
+                  log=logger("tables", log), definitions=none), log
+
+
+def test_a_stream_stops_at_two_tables_with_the_same_numbers_until_one_is_dropped() -> None:
+    tables, log = known_tables(r"(?:a|b)\.orders_(\d+):shop.orders")
+    old, new = T("a", "orders_1"), T("b", "orders_1")
+    tables.state(orders(old), None)
+    with pytest.raises(ConfigInvalid, match=r"a\.orders_1 and b\.orders_1 would both be shop\.orders"):
+        tables.state(orders(new), None)
+    tables.forget(classify("ALTER TABLE other ADD x INT", "a"))
+    with pytest.raises(ConfigInvalid, match="could not be told apart"):
+        tables.state(orders(new), None)
+    tables.forget(classify("DROP TABLE orders_1", "a"))
+    assert tables.state(orders(new), None).captured
+    assert log.text() == ""
+
+
+def test_an_alter_that_arrives_shard_by_shard_gives_each_shard_its_own_schema() -> None:
+    tables, log = known_tables(OPTION)
+    first, second = PART, T("shop_3", "orders_18")
+    longer = (making.number("id", nullable=False), making.text("note", 10), making.number("amount"))
+    made = [tables.state(orders(first, *longer), None).events, tables.state(orders(second), None).events]
+    out: list[SourceRecord] = []
+    for builder in made:
+        builder.changes("c", [{"id": 1, "note": "a", "amount": 2}], making.SOURCE, 0, making.BASE, making.AFTER, out)
+    afters = [record.value_schema.field("after") for record in out if record.value_schema is not None]
+    assert [[field.name for field in after.schema.fields] for after in afters if after is not None] == [
+        ["id", "note", "amount"], ["id", "note"]]
+    assert {record.topic for record in out} == {"server.shop.orders"}
+    assert log.text() == ""
+    # Another key is worth a warning, once the second structure is met.
+    tables.state(orders(second, *longer, key=("id", "amount")), None)
+    assert "partitions of shop.orders with different keys: (id) and (id, amount)" in log.text()
 
 
 def test_rest_shows_what_the_tables_stand_for() -> None:
