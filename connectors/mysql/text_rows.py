@@ -92,7 +92,7 @@ def compile_text(table: Table, plans: Sequence[ColumnPlan | None], options: Valu
         _add(code, place, plan, _value(column, options))
         shown.append((column.name, f"v{place}"))
     code.add(1, f"return {dict_display(shown)}")
-    fast = code.function("row", f"text rows of {table.name}")
+    fast: Callable[[bytes], dict[str, Any]] = code.function("row", f"text rows of {table.name}")
 
     def row(data: bytes) -> dict[str, Any]:
         try:
