@@ -38,7 +38,7 @@ class Capture(NamedTuple):
         now: the table has ``cdc = true``.
         ever: it has or had it.
         last_segment: id of the last segment of the task's node that may hold updates written with cdc; None: no limit is known.
-        altered_us: when the table was created or altered last, as the cluster tells it; 0: not known.
+        altered_us: when the table was created or altered last, by the cluster's clock; 0: not known.
     """
 
     now: bool = False
@@ -75,7 +75,7 @@ class Captures:
         self._known.setdefault(table_id, saved)
 
     def observe(self, table_id: bytes, *, cdc: bool, altered_us: int, listed: bool, created: bool, now_ms: int) -> bool:
-        """The cluster has told a table's definition.
+        """Take note of a table's definition as the cluster has it.
 
         Args:
             table_id: of the table.

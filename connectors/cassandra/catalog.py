@@ -1,4 +1,4 @@
-"""Definitions of all tables by the server's ids: read from ``system_schema``, kept for ever, read anew when it changes.
+"""Definitions of all tables by the server's ids: read from ``system_schema``, kept for ever, read again when it changes.
 
 A log names tables by id only and columns without types, and it has the mutations of all tables, captured or not. So every
 table's definition is kept, those of materialized views and of the server's own tables too, and none is ever forgotten: one that

@@ -223,7 +223,7 @@ class Session:
         await self.plan.turn()
         self.refresh_stats()
         self._counted = (0, 0, 0, 0.0)
-        self._traces.lost("the batch was begun anew")
+        self._traces.lost("the batch was restarted")
         self._routes = {}
         self.producer = Producer(self._name, self.plan.producer, self.fail, self._rejected, self._batch_sizes)
         await self.producer.start()
@@ -297,7 +297,7 @@ class Session:
             await asyncio.sleep(pause)
 
     async def _refused(self, error: ConfigInvalid) -> Exception:
-        """The fault to try again after, if new secrets may mend ``error``.
+        """The fault to try again after, if new secrets may fix ``error``.
 
         A source that refuses a task which it let in before may be in the middle of a rotation: config providers are asked for
         new values at once, and for a while with each further try.
