@@ -64,6 +64,6 @@ def due(instructions: Sequence[Mapping[str, Any]], now_ms: int) -> tuple[list[di
     """
     waits = [int(each.get(START_MS) or 0) - now_ms for each in instructions if each.get("state") == "running"]
     later = [wait for wait in waits if wait > 0]
-    told = [{**each, "state": "paused"} if each.get("state") == "running" and int(each.get(START_MS) or 0) > now_ms
-            else dict(each) for each in instructions]
-    return told, min(later, default=None)
+    current = [{**each, "state": "paused"} if each.get("state") == "running" and int(each.get(START_MS) or 0) > now_ms
+               else dict(each) for each in instructions]
+    return current, min(later, default=None)

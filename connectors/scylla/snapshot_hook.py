@@ -64,7 +64,7 @@ class Snapshot:
         offsets: the positions saved before the task began.
         groups: all of the task.
         feed_of: a table's definitions and builders.
-        refresh: reads a table's definition anew, at once; may raise Retriable.
+        refresh: reads a table's definition again, at once; may raise Retriable.
         now_ms: the servers' time.
         task_metrics: numbers go there.
         log: the task's.
@@ -236,7 +236,7 @@ class Snapshot:
         return replace(position, started_ms=int(self._now_ms()))
 
     def _look_at_tables(self) -> None:
-        """Begin the snapshots anew of tables that were dropped and made again, or whose log has or had a gap."""
+        """Start the snapshots again of tables that were dropped and made again, or whose log has or had a gap."""
         for table, seen in self._seen.items():
             newest = self._feed_of(table).newest
             if newest is not seen:
@@ -252,20 +252,20 @@ class Snapshot:
             wanted = self._settings.snapshot_new_tables
             if not (wanted or replaced):
                 return  # what was begun goes on
-            anew = SnapshotPosition(position.whole, position.whole if wanted else (), newest.table_id)
+            restarted = SnapshotPosition(position.whole, position.whole if wanted else (), newest.table_id)
         else:
-            anew = position
-        anew = self._started(feed, anew)
-        if anew == position:
+            restarted = position
+        restarted = self._started(feed, restarted)
+        if restarted == position:
             return
-        if anew.left != position.left or replaced:
+        if restarted.left != position.left or replaced:
             self._log.info("%s: %s; the snapshot of group %s %s", snapshot.group.table,
                            "it was dropped and made again" if replaced else "its cdc was turned off", snapshot.group.name,
-                           "begins anew" if anew.left else "is left out")
-            snapshot.begin_anew(anew, int(self._now_ms()))
+                           "starts again" if restarted.left else "is left out")
+            snapshot.start_again(restarted, int(self._now_ms()))
         else:
-            snapshot.position = anew
-        self._moved.append((snapshot.partition, to_offset(anew)))
+            snapshot.position = restarted
+        self._moved.append((snapshot.partition, to_offset(restarted)))
         self._settled = self._announced = False
         self._changed.set()
         self._wake()
