@@ -54,6 +54,8 @@ class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         threads: connections that read at the same time.
+        split_columns: ``database.table:column;...`` (regular expressions for tables): by which column tables without a key are
+            divided among the connections.
         chunk_rows: rows of a chunk at most; fewer where rows are large.
         chunk_bytes: what a chunk's rows may hold, as the server sends them, about.
         ahead_chunks: chunks that are kept at most until the stream has come far enough (or 2 more than ``threads``).
@@ -74,6 +76,7 @@ class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     threads: int = 1
+    split_columns: str = ""
     chunk_rows: int = 8_192
     chunk_bytes: int = 8 << 20
     ahead_chunks: int = 4
