@@ -259,6 +259,7 @@ class Run:
         reading: asyncio.Task[None] | None = None
         try:
             while True:
+                pulls.begin_scheduled()
                 raws = client.take()
                 if not raws:
                     reading = reading or asyncio.ensure_future(client.wait())
@@ -412,7 +413,7 @@ class Run:
 
     # What is not rows of tables.
 
-    def _special_rows(self, state: TableState, op: str, rows: list[Any], at: str) -> None:
+    def _special_rows(self, state: TableState, op: str, rows: list[Any], at: str, written_s: int) -> None:
         if state.kind == "heartbeat":
             for row in rows[1::2] if op == "u" else rows if op == "c" else ():
                 found = parse(row)
@@ -422,7 +423,7 @@ class Run:
         elif op == "c":
             for row in rows:
                 try:
-                    signal = parse_row(row, at)
+                    signal = parse_row(row, at, written_s * 1000)
                     if signal is not None:
                         self._obey(signal)
                 except Skippable as error:

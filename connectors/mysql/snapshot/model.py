@@ -36,6 +36,7 @@ class SnapshotRequest(msgspec.Struct, kw_only=True):
         state: what is wanted of it.
         origin: who asked; ``new``: the connector, for a table that it captures since then.
         created_ms: when, milliseconds since 1970.
+        start_ms: when it may begin, milliseconds since 1970; 0: at once.
     """
 
     id: str
@@ -47,6 +48,7 @@ class SnapshotRequest(msgspec.Struct, kw_only=True):
     state: Wish = "running"
     origin: Literal["initial", "new", "rest", "signal"] = "rest"
     created_ms: int = 0
+    start_ms: int = 0
 
 
 class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,7 +3,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pymysql
@@ -153,6 +155,28 @@ async def test_signals_progress_and_versions(source: Source) -> None:
         source.run("UPDATE shop.a SET w = 2 WHERE id = 1")
         # What was asked for by a signal is not done twice.
         assert changes(await until(run, changes)) == [("u", 1)]
+
+
+async def test_a_signal_names_the_time_at_which_its_snapshot_begins(source: Source) -> None:
+    source.run("CREATE TABLE shop.signals (id VARCHAR(64) PRIMARY KEY, type VARCHAR(32) NOT NULL, data TEXT)")
+    properties = source.config(**{"snapshot.mode": "no_data", "signal.data.collection": "shop.signals"})
+    saved = SavedOffsets()
+    begins = datetime.now(UTC) + timedelta(seconds=4)
+    order = {"data-collections": ["shop.a"], "start_at": begins.replace(tzinfo=None).isoformat(timespec="milliseconds")}
+
+    async with Run(MySqlConnector, properties, offsets=saved) as run:
+        assert await run.take(20) is not None
+        source.run(f"INSERT INTO shop.signals VALUES ('s', 'execute-snapshot', '{json.dumps(order)}')")
+        end = asyncio.get_running_loop().time() + 20
+        while not any("snapshot" in partition for partition, _ in saved.items()):
+            assert await run.take(end - asyncio.get_running_loop().time()) is not None, run.log.text()
+        assert begins.timestamp() > time.time(), "the machine was too slow for the test"
+        (shown,) = MySqlConnector.snapshots(run.context.config, [], saved.items())
+        assert (shown["state"], shown["start_ms"]) == ("scheduled", int(begins.timestamp() * 1000))
+    # It waits on after a restart.
+    async with Run(MySqlConnector, properties, offsets=saved) as run:
+        assert changes(await until(run, lambda found: len(changes(found)) == 2)) == [("r", 1), ("r", 2)]
+        assert time.time() >= begins.timestamp()
 
 
 async def test_the_binlog_place_can_be_set_by_a_signal(source: Source) -> None:
