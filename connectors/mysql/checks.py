@@ -20,6 +20,7 @@ from connectors.mysql.config import (
 )
 from connectors.mysql.filters import TableFilter
 from connectors.mysql.heartbeat import setup_text
+from connectors.mysql.snapshot import lookup, split
 from connectors.options import ConfigProblem
 
 if TYPE_CHECKING:
@@ -238,6 +239,7 @@ async def _tables(opened: Any, info: ServerInfo, grants: Grants, config: Config,
         complain = found.warn if snapshot_plan(config).pull == "never" else found.error
         shown = ", ".join(str(name) for name in refused[:5]) + (" ..." if len(refused) > 5 else "")
         complain(option, f"{shown} can't be read: GRANT SELECT ON {catalog.quoted(refused[0])} TO {account}")
+    await _split_columns(opened, names, config, found)
     await _own_tables(opened, grants, config, settings, found)
 
 
@@ -264,6 +266,25 @@ async def _logical(opened: Any, names: Sequence[TableName], config: Config, info
     if keyed and not settings.topics.key_enabled and settings.output_format == "debezium":
         found.warn(ek.TOPIC_KEY_ENABLE, f"{ek.TOPIC_KEY_ENABLE}=false with {ek.LOGICAL}: rows of two partitions may have the "
                                         "same key, and a compacted topic keeps only one of them. Remove the option")
+
+
+async def _split_columns(opened: Any, names: Collection[TableName], config: Config, found: Findings) -> None:
+    """``snapshot.split.columns``: the columns are there and can be divided, and the tables have no key."""
+    option = config[rk.SNAPSHOT_SPLIT] or ""
+    chosen = {name: column for name in names if (column := split.chosen_column(option, name)) is not None}
+    if option and not chosen:
+        found.warn(rk.SNAPSHOT_SPLIT, f"{rk.SNAPSHOT_SPLIT} names no table that is captured")
+    if option and config[rk.SNAPSHOT_THREADS] < 2:
+        found.warn(rk.SNAPSHOT_SPLIT, f"{rk.SNAPSHOT_SPLIT} has no effect with one connection: raise {rk.SNAPSHOT_THREADS}")
+    looked_up = list(chosen)[:_TRIED]
+    tables = await catalog.definitions(opened, looked_up) if looked_up else {}
+    for name in looked_up:
+        if name in tables and tables[name].key:
+            found.warn(rk.SNAPSHOT_SPLIT, f"{name} has a key and is divided by that: {rk.SNAPSHOT_SPLIT} has no effect on it")
+        elif columns := await lookup.shape(opened, name):
+            complaint = split.split_column(name, chosen[name], columns)
+            if isinstance(complaint, str):
+                found.error(rk.SNAPSHOT_SPLIT, complaint)
 
 
 async def _own_tables(opened: Any, grants: Grants, config: Config, settings: StreamSettings, found: Findings) -> None:

@@ -201,6 +201,7 @@ def snapshot_settings(config: Config) -> SnapshotSettings:
     """How full pulls are read."""
     return SnapshotSettings(
         threads=config[rk.SNAPSHOT_THREADS],
+        split_columns=config[rk.SNAPSHOT_SPLIT] or "",
         chunk_rows=config[rk.SNAPSHOT_ROWS],
         rows_per_s=config[rk.SNAPSHOT_RATE],
         adaptive=config[rk.SNAPSHOT_ADAPTIVE],

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from connectors.errors import ConfigInvalid
 from connectors.pull_views import views
-from worker.schedule import due, start_ms
+from connectors.start_times import start_ms
+from worker.schedule import due
 
 BERLIN = ZoneInfo("Europe/Berlin")
 
