@@ -46,6 +46,10 @@ class SameAs(NamedTuple):
     key: Any
 
 
+#: Instead of a Kafka partition: a copy goes to every partition of the topic, in each behind what came before the record.
+EVERY_PARTITION: Final = "every"
+
+
 class SourceRecord(msgspec.Struct, gc=False):
     """One change on its way to Kafka.
 
@@ -60,7 +64,8 @@ class SourceRecord(msgspec.Struct, gc=False):
         value_schema: its schema, or None for schemaless data.
         key: the key, or None.
         key_schema: its schema.
-        partition: the Kafka partition, None to let the key decide, or ``SameAs(key)`` to go behind records with another key.
+        partition: the Kafka partition, None to let the key decide, ``SameAs(key)`` to go behind records with another key,
+            or ``EVERY_PARTITION``.
         headers: record headers in order.
         timestamp: milliseconds since the epoch, or None for the time of production.
     """
@@ -72,7 +77,7 @@ class SourceRecord(msgspec.Struct, gc=False):
     value_schema: Schema | None = None
     key: Any = None
     key_schema: Schema | None = None
-    partition: int | SameAs | None = None
+    partition: int | SameAs | Literal["every"] | None = None
     headers: tuple[Header, ...] = ()
     timestamp: int | None = None
 

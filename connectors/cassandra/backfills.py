@@ -10,6 +10,7 @@ from connectors.api import SNAPSHOT_ENDED, BadRecord, Batch
 from connectors.cassandra.backfill.model import INITIAL, SnapshotRequest, new_request, new_table_id
 from connectors.cassandra.backfill.puller import Backfiller
 from connectors.cassandra.backfill.views import partition, request_of
+from connectors.cassandra.catalog import id_bytes
 from connectors.cassandra.model import CLUSTER, SHARD, SNAPSHOT
 from connectors.errors import Skippable
 
@@ -112,8 +113,15 @@ class Backfills:
         if self._backfiller is None or not self._settings.new_tables or self._settings.mode == "never":
             return
         found = [new_request(each.table_id, str(each)) for each in self._backfiller.uncovered()]
+        again = self._backfiller.reopened(
+            (table, again_us) for table in self._catalog.tables(self._settings.tables)
+            if (again_us := self._catalog.captures.of(id_bytes(table.table_id)).again_us))
         for request in found:
             self._log.info("%s came after the first backfill: it is read on its own (%s)", request.tables[0], request.id)
+        for request in again:
+            self._log.info("cdc of %s was off for a while: it is read again (%s)", request.tables[0], request.id)
+        found += again
+        for request in found:
             self._requests[request.id] = msgspec.structs.replace(request, state=self._steered.get(request.id, "running"))
         if found:
             self._backfiller.set_requests(list(self._requests.values()))

@@ -39,12 +39,14 @@ class Capture(NamedTuple):
         ever: it has or had it.
         last_segment: id of the last segment of the task's node that may hold updates written with cdc; None: no limit is known.
         altered_us: when the table was created or altered last, by the cluster's clock; 0: not known.
+        again_us: when cdc was found to be on again after it had been off: the table's ALTER then; 0: never.
     """
 
     now: bool = False
     ever: bool = False
     last_segment: int | None = None
     altered_us: int = 0
+    again_us: int = 0
 
     def counts(self, segment: int | None = None) -> bool:
         """Whether updates in a segment are delivered; without a segment: whether updates in any are."""
@@ -90,7 +92,8 @@ class Captures:
         """
         before = self._known.get(table_id)
         if cdc:
-            self._known[table_id] = Capture(now=True, ever=True, altered_us=altered_us)
+            again_us = 0 if before is None else altered_us if before.ever and not before.now else before.again_us
+            self._known[table_id] = Capture(now=True, ever=True, altered_us=altered_us, again_us=again_us)
             self._off_since.pop(table_id, None)
             self._waiting.pop(table_id, None)
             return before is None or not before.now
@@ -100,7 +103,8 @@ class Captures:
             altered = before.altered_us not in (0, altered_us)
         ever = before.ever or (listed and altered)
         last_segment = None if altered else before.last_segment
-        self._known[table_id] = Capture(ever=ever, last_segment=last_segment, altered_us=altered_us)
+        self._known[table_id] = Capture(ever=ever, last_segment=last_segment, altered_us=altered_us,
+                                        again_us=before.again_us)
         if ever and last_segment is None and (altered or table_id not in self._off_since):
             self._off_since[table_id] = now_ms
             self._waiting.setdefault(table_id, now_ms)

@@ -324,6 +324,9 @@ class Catalog:
             return
         if before is not None and before.cdc and not after.cdc:
             self._warn("cdc of %s was turned off: what the log has of it until now is still delivered", after)
+        if before is not None and not before.cdc and after.cdc and self.captures.of(id_bytes(after.table_id)).again_us:
+            self._warn("cdc of %s is on again after it was off: what was written in between is not in the log. The table is "
+                       "read again, unless snapshot.mode or snapshot.new.tables says not to", after)
         if after.cdc and after.has_counters and (before is None or not before.cdc):
             self._warn("%s has cdc = true and counters: changes of counters can't be merged, so they are not delivered; "
                        "ALTER TABLE %s WITH cdc = false saves their room in cdc_raw", after, after)

@@ -26,6 +26,8 @@ HAD_CDC: Final = "had_cdc"
 LAST_SEGMENT: Final = "cdc_last_segment"
 #: When the table was created or altered last, by the cluster's clock, µs since 1970.
 ALTERED_US: Final = "altered_us"
+#: When its cdc was on again after it had been off, likewise.
+AGAIN_US: Final = "cdc_again_us"
 
 
 def partition(prefix: str, node: str, table_id: str) -> Position:
@@ -45,6 +47,8 @@ def offset(table: TableDefinition, seen_ms: int | None = None, capture: Capture 
                        SEEN_MS: time.time_ns() // 1_000_000 if seen_ms is None else seen_ms}
     if capture is not None and capture.altered_us:
         found[ALTERED_US] = capture.altered_us
+    if capture is not None and capture.again_us:
+        found[AGAIN_US] = capture.again_us
     if capture is not None and capture.ever and not table.cdc:
         found[HAD_CDC] = True
         if capture.last_segment is not None:
@@ -69,7 +73,8 @@ def captures(prefix: str, node: str, offsets: Sequence[tuple[Position, Position]
             known = known._replace(last_segment=_number(saved, LAST_SEGMENT) if saver == node else None,
                                    altered_us=_number(saved, ALTERED_US) or 0)
         cdc = definition.parse(saved[DEFINITION]).cdc
-        found[table_id] = known._replace(ever=known.ever or cdc or saved.get(HAD_CDC) is True)
+        found[table_id] = known._replace(ever=known.ever or cdc or saved.get(HAD_CDC) is True,
+                                         again_us=max(known.again_us, _number(saved, AGAIN_US) or 0))
     return found
 
 

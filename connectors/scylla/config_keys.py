@@ -95,6 +95,7 @@ SNAPSHOT_RATE: Final = "snapshot.rows.per.second"
 SNAPSHOT_CHUNKS: Final = "snapshot.max.concurrent.chunks"
 #: The groups of one task in compact form; made by the connector, not by users.
 TASK_GROUPS: Final = "scylla.task.groups"
+TASK_PARTS: Final = "scylla.task.parts"
 
 CONSISTENCY_LEVELS: Final = ("ANY", "ONE", "TWO", "THREE", "QUORUM", "ALL", "LOCAL_QUORUM", "EACH_QUORUM", "SERIAL",
                              "LOCAL_SERIAL", "LOCAL_ONE")
@@ -331,7 +332,8 @@ CONFIG: Final = ConfigDef([
               doc="Queries that a task has under way at the most; fewer when the servers' latency grows."),
     ConfigKey(name=HEARTBEAT, type=ConfigType.INT, default=30_000, unit="ms", validator=at_least(1), group=_READING,
               importance=Importance.LOW, display_name="Heartbeat interval",
-              doc="How often the position of a group of streams without changes is saved. No heartbeat records are written."),
+              doc="How often the position of a group of streams without changes is saved, and with output.format=ums a "
+                  "heartbeat message is sent for each table. Other heartbeat records are not written."),
     ConfigKey(name=BATCH, type=ConfigType.INT, default=2_048, unit="records", validator=between(1, 100_000),
               group=_READING, display_name="Batch size",
               doc="Records that a task hands over at once at the most."),
@@ -406,4 +408,6 @@ CONFIG: Final = ConfigDef([
 
     ConfigKey(name=TASK_GROUPS, type=ConfigType.STRING, default=None, internal=True,
               doc="The groups of streams of one task; set by the connector."),
+    ConfigKey(name=TASK_PARTS, type=ConfigType.STRING, default=None, internal=True,
+              doc="Which part of each table a task speaks for in UMS heartbeats; set by the connector."),
 ])

@@ -7,6 +7,8 @@ from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from connectors.api import SourceConnector
 from connectors.cql.failures import LoginRefused
 from connectors.cql.session import CqlSession
@@ -15,6 +17,7 @@ from connectors.scylla import config_keys as keys
 from connectors.scylla import snapshot
 from connectors.scylla.checks import check_cluster
 from connectors.scylla.config import CONFIG, problems, read_settings, session_settings, tables
+from connectors.scylla.events.ums_signals import parts_of
 from connectors.scylla.groups import assign, encode
 from connectors.scylla.metrics import METRICS
 from connectors.scylla.planning import Planner
@@ -100,7 +103,9 @@ class ScyllaConnector(SourceConnector):
         later = self._later()
         shares = assign((replace(group, later=group.table in later) for plan in plans.values() for group in plan.groups),
                         max_tasks)
-        return [{keys.TASK_GROUPS: encode(share, sizes)} for share in shares]
+        parts = parts_of([{group.table for group in share} for share in shares])
+        return [{keys.TASK_GROUPS: encode(share, sizes), keys.TASK_PARTS: msgspec.json.encode(part).decode()}
+                for share, part in zip(shares, parts, strict=True)]
 
     def _later(self) -> frozenset[TableId]:
         """The tables that are read without a snapshot because they came after the connector's first start."""

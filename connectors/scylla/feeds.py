@@ -166,6 +166,10 @@ class TableFeed:
                 return index
         return 0
 
+    def version_in_force(self, time_us: int) -> TableVersion:
+        """The newest definition that is not younger than a time, µs since 1970."""
+        return next((version for version in reversed(self._versions) if version.since_us <= time_us), self._versions[0])
+
     def parts(self, selected: TableVersion, rows: list[LogRow]) -> list[tuple[TableVersion, list[LogRow]]]:
         """Rows of one stream cut where the definition changed, each in the form of its own definition.
 

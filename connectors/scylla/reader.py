@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from connectors.api import BadRecord, Position, SourceRecord, TaskMetrics
     from connectors.cql.session import CqlSession
     from connectors.scylla.config import ReadSettings
+    from connectors.scylla.events.ums_signals import UmsSignals
     from connectors.scylla.feeds import TableFeed
     from connectors.scylla.hooks import SnapshotHook
     from connectors.scylla.lanes import Window
-    from connectors.scylla.model import LogRow, TableVersion
+    from connectors.scylla.model import LogRow, TableId, TableVersion
 
 #: Rows made events of before the event loop may get its turn.
 SLICE: Final = 500
@@ -48,15 +49,20 @@ class Reader:
         refresh: reads a table's definition anew at once.
         hook: the snapshot, if one runs.
         rules: how wide windows are; from the settings if not given.
+        signals: makes heartbeat messages, where the output form has them.
     """
 
     def __init__(self, session: CqlSession, settings: ReadSettings, task_metrics: TaskMetrics,
                  log: logging.LoggerAdapter[logging.Logger], *, refresh: Callable[[TableFeed], Awaitable[None]],
-                 hook: SnapshotHook | None = None, rules: WindowRules | None = None) -> None:
+                 hook: SnapshotHook | None = None, rules: WindowRules | None = None,
+                 signals: UmsSignals | None = None) -> None:
         self._settings = settings
         self._metrics = task_metrics
         self._log = log
         self._hook = hook
+        self._signals = signals
+        #: When the next heartbeat message of each table is due (monotonic).
+        self._beats: dict[TableId, float] = {}
         self.clock = ServerClock()
         self.confidence = Confidence(settings.confidence_min_ms, settings.confidence_max_ms, settings.confidence_ms)
         # Whoever fixes the window has decided what is late.
@@ -323,6 +329,18 @@ class Reader:
                     self._late(task.section.feed, state, late)
             if self._hook is not None:
                 self._hook.window_ended(state.group, window.end_ms)
+        if self._signals is not None and window.groups:
+            self._beat(self._signals, task.section.feed, window.groups[-1], now)
+
+    def _beat(self, signals: UmsSignals, feed: TableFeed, state: GroupState, now: float) -> None:
+        """Say up to when all changes of a table were sent, now and then; ``state`` has just ended a window."""
+        interval_s = self._settings.heartbeat_ms / 1000
+        if now < self._beats.setdefault(feed.table, now + interval_s):
+            return
+        self._beats[feed.table] = now + interval_s
+        reached_ms = min(each.start_ms for each in self.states if each.group.table == feed.table)
+        self._out += signals.promise(feed.version_in_force(reached_ms * 1000), reached_ms,
+                                     (state.partition, positions.source_offset(state.position())))
 
     def _late(self, feed: TableFeed, state: GroupState, late: Late) -> None:
         """Make events of late rows between two windows; their position is the end of the last one."""

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from connectors.cql.session import CqlSession, Page
     from connectors.debezium_metrics import Mirror
     from connectors.scylla.config import ReadSettings
+    from connectors.scylla.events.ums_signals import UmsSignals
     from connectors.scylla.feeds import TableFeed
     from connectors.scylla.hooks import RowFilter
     from connectors.scylla.model import LogRow, StreamGroup, TableId, TableVersion
@@ -68,12 +69,15 @@ class Snapshot:
         now_ms: the servers' time.
         task_metrics: numbers go there.
         log: the task's.
+        signals: makes the message at a table's end, where the output form has one.
     """
 
     def __init__(self, session: CqlSession, settings: ReadSettings, offsets: OffsetReader, groups: Sequence[StreamGroup], *,
                  feed_of: Callable[[TableId], TableFeed], refresh: Callable[[TableFeed], Awaitable[None]],
-                 now_ms: Callable[[], float], task_metrics: Mirror, log: logging.LoggerAdapter[logging.Logger]) -> None:
+                 now_ms: Callable[[], float], task_metrics: Mirror, log: logging.LoggerAdapter[logging.Logger],
+                 signals: UmsSignals | None = None) -> None:
         self._session = session
+        self._signals = signals
         self._settings = settings
         self._offsets = offsets
         self._feed_of = feed_of
@@ -179,6 +183,9 @@ class Snapshot:
                 self._metrics.add(metrics.SNAPSHOT_CHUNKS, 1)
                 if snapshot.finished:
                     self._forget(snapshot)
+                    if self._signals is not None and self._all_sent(snapshot.group.table):
+                        out.append(self._signals.read(feed.newest, int(self._now_ms()),
+                                                      (snapshot.partition, to_offset(snapshot.position))))
             else:
                 more = True
         if released:
@@ -186,6 +193,11 @@ class Snapshot:
             self._wake()
         self._report()
         return more
+
+    def _all_sent(self, table: TableId) -> bool:
+        """Whether all rows of the table that are this task's were sent."""
+        return all((snapshot := self._groups.get(_key(group))) is not None and snapshot.finished
+                   for group in self._all if group.table == table)
 
     # Groups.
 

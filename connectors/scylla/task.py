@@ -6,12 +6,15 @@ import time
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
+
 from connectors.api import Batch, SourceTask
 from connectors.cql.session import CqlSession
 from connectors.debezium_metrics import Mirror, report_snapshots
 from connectors.errors import Retriable
 from connectors.scylla import discovery, metrics, tables
 from connectors.scylla.config import read_settings, session_settings, settings
+from connectors.scylla.config_keys import TASK_PARTS
 from connectors.scylla.events import builder
 from connectors.scylla.feeds import TableFeed
 from connectors.scylla.lanes import GroupState
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from connectors.api import Position, TaskContext
     from connectors.scylla.config import ReadSettings
     from connectors.scylla.events.contract import EventBuilder, EventSettings
+    from connectors.scylla.events.ums_signals import UmsSignals
     from connectors.scylla.hooks import SnapshotHook
     from connectors.scylla.model import StreamGroup, TableId, TableVersion
 
@@ -130,8 +134,14 @@ class _Run:
         groups = self.groups = await discovery.task_groups(session, context.config)
         for table in dict.fromkeys(group.table for group in groups):
             await self._load(table)
-        hook = self._snapshot()
-        reader = self._reader = Reader(session, self._options, self._metrics, self._log, refresh=self.refresh, hook=hook)
+        signals = None
+        if self._events.output_format == "ums":
+            from connectors.scylla.events.ums_signals import UmsSignals
+
+            signals = UmsSignals(self._events, msgspec.json.decode(context.config[TASK_PARTS] or "{}", type=dict[str, str]))
+        hook = self._snapshot(signals)
+        reader = self._reader = Reader(session, self._options, self._metrics, self._log, refresh=self.refresh, hook=hook,
+                                       signals=signals)
         if pulse is not None:
             self._known = pulse.version
             self._note(reader, pulse)
@@ -145,14 +155,15 @@ class _Run:
         reader.background(self._generations(reader), "scylla generation watch")
         return reader
 
-    def _snapshot(self) -> SnapshotHook | None:
+    def _snapshot(self, signals: UmsSignals | None) -> SnapshotHook | None:
         if self._options.snapshot != "initial":
             report_snapshots(self._metrics.debezium, [], int(time.time() * 1000))
             return None
         from connectors.scylla.snapshot_hook import Snapshot
 
         return Snapshot(self._session, self._options, self._context.offsets, self.groups, feed_of=self._feeds.__getitem__,
-                        refresh=self.refresh, now_ms=self._now_ms, task_metrics=self._metrics, log=self._log)
+                        refresh=self.refresh, now_ms=self._now_ms, task_metrics=self._metrics, log=self._log,
+                        signals=signals)
 
     def _now_ms(self) -> float:
         return self._reader.now_ms() if self._reader is not None else time.time() * 1000

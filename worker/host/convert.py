@@ -3,9 +3,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from connectors.api import SameAs
+from connectors.api import EVERY_PARTITION, SameAs
 from connectors.errors import Fatal, Fenced, Retriable
 from worker.host.errors import Stage
 
@@ -19,12 +19,15 @@ if TYPE_CHECKING:
 
 #: What the runner must see: an outage, or the end of the task.
 _NOT_THE_RECORD: Final = (Retriable, Fatal, Fenced)
+_NOWHERE: Final[frozenset[int]] = frozenset()
+_Item = TypeVar("_Item")
 
 
 class Converted(NamedTuple):
     """A run of records ready for a ``Route``: parallel lists, None for "all None" or "no headers".
 
-    ``places`` are keys that choose the partition instead of ``keys``.
+    ``places`` are keys that choose the partition instead of ``keys``. ``everywhere`` are indexes of records that go to every
+    partition, see ``spread``.
     """
 
     topic: str
@@ -35,6 +38,25 @@ class Converted(NamedTuple):
     places: list[bytes | None] | None
     timestamps: list[int | None] | None
     headers: list[Headers] | None
+    everywhere: frozenset[int] = frozenset()
+
+    def spread(self, partitions: int) -> Converted:
+        """The same with a copy for each partition of the topic of those records that go to all of them.
+
+        Args:
+            partitions: how many the topic has.
+        """
+        if not self.everywhere:
+            return self
+        chosen = self.partitions or [None] * len(self.values)
+        copies = [(index, number) for index in range(len(self.values))
+                  for number in (range(partitions) if index in self.everywhere else (chosen[index],))]
+
+        def copied(values: Sequence[_Item] | None) -> list[_Item] | None:
+            return None if values is None else [values[index] for index, _ in copies]
+
+        return Converted(self.topic, copied(self.records) or [], copied(self.values) or [], copied(self.keys),
+                         [number for _, number in copies], copied(self.places), copied(self.timestamps), copied(self.headers))
 
 
 class Refused(NamedTuple):
@@ -178,10 +200,11 @@ class Conversion:
             partitions = [each if isinstance(each, int) else None for each in asked]
             if any(isinstance(each, SameAs) for each in asked):
                 places = [_place(each, encode_key) for each in asked]
+        everywhere = frozenset(index for index, each in enumerate(asked) if each == EVERY_PARTITION) if partitions else _NOWHERE
         timestamps: list[int | None] | None = [record.timestamp for record in run]
         if timestamps is not None and timestamps.count(None) == len(timestamps):
             timestamps = None
-        return Converted(topic, run, values, keys, partitions, places, timestamps, heads)
+        return Converted(topic, run, values, keys, partitions, places, timestamps, heads, everywhere)
 
     async def _prepare(self, topic: str, run: Sequence[SourceRecord],
                        refused: list[Refused]) -> _Prepared | None:

@@ -443,6 +443,7 @@ class Session:
             if converted is None:
                 continue
             route = await self.route(converted.topic)
+            converted = converted.spread(len(route.writers))
             headers = self._traces.headers(converted.topic, converted.headers, len(converted.values))
             for index, error in route.append(unit, converted.values, converted.keys, converted.partitions, converted.timestamps,
                                              headers, converted.places):

@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
 #: The id of the backfill of the first start.
 INITIAL: Final = "initial"
-#: Ids of backfills of tables that came later begin with it; the table's id follows.
+#: Ids of backfills of tables that came later begin with it; the table's id follows. Of a table whose cdc was off for a while
+#: there are more: ``~`` follows, and when cdc was on again.
 NEW: Final = "new-"
-_NEW_ID: Final = re.compile(rf"{NEW}([0-9a-f]{{8}}(?:-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}})\Z")
+_NEW_ID: Final = re.compile(rf"{NEW}([0-9a-f]{{8}}(?:-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}})(~\d+)?\Z")
 
 Wish = Literal["running", "paused", "cancelled"]
 Mode = Literal["initial", "never", "always"]
@@ -48,9 +49,22 @@ class SnapshotRequest(msgspec.Struct, kw_only=True):
         return [each for each in tables if self.table_id in ("", each.table_id)]
 
 
-def new_request(table_id: str, name: str) -> SnapshotRequest:
-    """The backfill of a table that came later: its id follows from the table's, so all tasks make the same one."""
-    return SnapshotRequest(id=f"{NEW}{table_id}", tables=[name.replace(".", r"\.")], origin="new", table_id=table_id)
+def new_request(table_id: str, name: str, again_us: int = 0) -> SnapshotRequest:
+    """The backfill of a table that came later: its id follows from the arguments, so all tasks make the same one.
+
+    Args:
+        table_id: the server's id of the table.
+        name: ``keyspace.table``.
+        again_us: when its cdc was on again after it had been off (``Capture.again_us``); 0: it was not.
+    """
+    return SnapshotRequest(id=f"{NEW}{table_id}" + (f"~{again_us}" if again_us else ""), tables=[name.replace(".", r"\.")],
+                           origin="new", table_id=table_id)
+
+
+def reads_again(request: str) -> bool:
+    """Whether a backfill reads a table whose cdc was off for a while, by the backfill's id."""
+    found = _NEW_ID.match(request)
+    return found is not None and found[2] is not None
 
 
 def new_table_id(request: str) -> str:

@@ -104,6 +104,10 @@ class Backfiller:
         """The captured tables that came after the first backfill, of which the task's share is in no backfill yet."""
         return self._pulls.uncovered(self._tables(self._settings.tables))
 
+    def reopened(self, tables: Iterable[tuple[TableDefinition, int]]) -> list[SnapshotRequest]:
+        """See ``Pulls.reopened``."""
+        return self._pulls.reopened(tables)
+
     def start(self) -> None:
         """Begin to read."""
         if not self._workers:

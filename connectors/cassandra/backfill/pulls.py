@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from connectors.api import SNAPSHOT_ENDED
 from connectors.cassandra.backfill import state, views
-from connectors.cassandra.backfill.model import INITIAL, NEW, Chunk, End, new_request, new_table_id
+from connectors.cassandra.backfill.model import INITIAL, NEW, Chunk, End, new_request, new_table_id, reads_again
 from connectors.cassandra.backfill.ranges import Span, cut, merged, share, width_after
 from connectors.cassandra.backfill.state import PullNote, TableNote
 from connectors.cassandra.model import CLUSTER, SHARD, SNAPSHOT
@@ -203,10 +203,29 @@ class Pulls:
             initial.note.resolved = True
             self._dirty.add(INITIAL)
         known = {each.table_id for each in initial.note.tables} if initial.note.resolved else set()
-        return [each for each in tables if each.table_id not in known and self._open(each)]
+        return [each for each in tables if each.table_id not in known and self._open(new_request(each.table_id, str(each)))]
 
-    def _open(self, table: TableDefinition) -> bool:
-        request = f"{NEW}{table.table_id}"
+    def reopened(self, tables: Iterable[tuple[TableDefinition, int]]) -> list[SnapshotRequest]:
+        """The backfills of tables whose cdc was off for a while: what was written meanwhile is not in the log.
+
+        A table that was not read before, or only since then, needs none.
+
+        Args:
+            tables: with the time at which cdc was on again, µs since 1970.
+        """
+        found = []
+        for table, again_us in tables:
+            request = new_request(table.table_id, str(table), again_us)
+            live = [pull.note for name in (INITIAL, f"{NEW}{table.table_id}") if (pull := self._pulls.get(name)) is not None]
+            saved = [note for name in (INITIAL, f"{NEW}{table.table_id}") for _, note in _shares(self._saved.get(name, {}))]
+            begun = [each.started_ms for note in (*live, *saved) for each in note.tables
+                     if each.table_id == table.table_id and each.stage != "waiting"]
+            if begun and min(begun) < again_us // 1000 and self._open(request):
+                found.append(request)
+        return found
+
+    def _open(self, wanted: SnapshotRequest) -> bool:
+        request = wanted.id
         parts = self._saved.get(request, {})
         own = parts.get(f"{self._shard[0]}/{self._shard[1]}")
         if request in self._pulls:
@@ -215,7 +234,7 @@ class Pulls:
             return own.get("state") not in SNAPSHOT_ENDED
         if parts and not state.over(parts):
             return True  # maybe nothing is left of it: then that is saved
-        return bool(state.inherited(self._whole, self._read_before(new_request(table.table_id, str(table)), table.table_id)))
+        return bool(state.inherited(self._whole, self._read_before(wanted, wanted.table_id)))
 
     def _read_before(self, request: SnapshotRequest, table_id: str) -> list[tuple[Span, TableNote]]:
         """What was saved of a table by all divisions among tasks: the tokens of each share, and its note.
@@ -224,7 +243,7 @@ class Pulls:
         A first backfill that was cancelled or has failed leaves nothing to a backfill of tables that came later.
         """
         ids = [request.id]
-        if request.id == INITIAL or request.table_id:
+        if request.id == INITIAL or (request.table_id and not reads_again(request.id)):
             ids = [INITIAL, f"{NEW}{table_id}"]
         found = []
         for name in ids:

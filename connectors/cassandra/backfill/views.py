@@ -7,7 +7,7 @@ import msgspec
 
 from connectors import pull_views
 from connectors.api import SNAPSHOT_ENDED
-from connectors.cassandra.backfill.model import INITIAL, SnapshotRequest, new_table_id
+from connectors.cassandra.backfill.model import INITIAL, SnapshotRequest, new_table_id, reads_again
 from connectors.cassandra.backfill.state import newest, note_of, shown
 from connectors.cassandra.model import CLUSTER, SHARD, SNAPSHOT
 from connectors.errors import ConfigInvalid
@@ -61,7 +61,7 @@ def snapshots(prefix: str, instructions: Sequence[Instruction],
         if source.get(CLUSTER) == prefix and isinstance(request, str) and isinstance(shard, str):
             saved.setdefault(request, {})[shard] = offset
     for request, parts in saved.items():
-        if table_id := new_table_id(request):
+        if (table_id := new_table_id(request)) and not reads_again(request):
             _add_covered(parts, saved.get(INITIAL, {}), table_id)
     return pull_views.views(instructions, {request: newest(parts) for request, parts in saved.items()}, shown)
 

@@ -1,24 +1,15 @@
-"""UMS messages without rows: heartbeats, the end of a table's structure, and the end of a table's snapshot.
-
-The Kafka key is ``<protocol>.<namespace>``, as in DBus. It would name another partition than the key of the rows does, and then
-a heartbeat could be read before rows that it speaks for. So each message goes to the partition of the rows that it is about:
-behind them, since one writer fills a partition in order.
-
-A task speaks for its own rows only. With several tasks the key ends with ``...INDEX/COUNT``, and ``protocol.part`` says the
-same: the promise for the whole table is the one that all COUNT parts have given.
-"""
+"""UMS messages without rows of a task: see ``connectors.formats.ums_signals``."""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from connectors.api import SameAs, SourceRecord
 from connectors.formats import ums
+from connectors.formats.ums_signals import Speaker
 from connectors.mysql import shards
 from connectors.mysql.events.ums import address
-from connectors.schema import STRING
 
 if TYPE_CHECKING:
-    from connectors.api import Position
+    from connectors.api import Position, SourceRecord
     from connectors.mysql.events.contract import EventSettings
     from connectors.mysql.model import Shard, TableName
 
@@ -29,8 +20,7 @@ class UmsSignals:
     def __init__(self, settings: EventSettings, partition: Position, shard: Shard) -> None:
         self._settings = settings
         self._partition = partition
-        self._part = shards.text(shard) if shard.count > 1 else ""
-        self._schema = ums.MASKED_MESSAGE if settings.masks else ums.MESSAGE
+        self._speaker = Speaker(shards.text(shard) if shard.count > 1 else "", bool(settings.masks))
 
     def heartbeat(self, name: TableName, version: int, time_us: int, offset: Position) -> SourceRecord:
         """The promise that every change of the table committed before ``time_us`` (µs since 1970) was sent by this task."""
@@ -47,6 +37,4 @@ class UmsSignals:
     def _record(self, protocol: str, rows: str, name: TableName, version: int, time_us: int, offset: Position,
                 batch: int) -> SourceRecord:
         topic, namespace = address(self._settings, name, version)
-        value = ums.signal(protocol, namespace, time_us, batch=batch, part=self._part, masked=bool(self._settings.masks))
-        return SourceRecord(self._partition, offset, topic, value, self._schema,
-                            ums.kafka_key(protocol, namespace, self._part), STRING, SameAs(ums.kafka_key(rows, namespace)))
+        return self._speaker.record(protocol, topic, namespace, time_us, (self._partition, offset), behind=rows, batch=batch)

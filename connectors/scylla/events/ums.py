@@ -76,15 +76,13 @@ class UmsBuilder:
     def __init__(self, version: TableVersion, settings: EventSettings, *, max_rows: int = MAX_ROWS,
                  max_bytes: int = MAX_BYTES) -> None:
         """Compile it; see ``EventBuilder``."""
-        table = version.id
         shape = shape_of(version)
         places = {place.name: place for place in shape.places}
-        self.topic = topic_name(settings.topic_prefix, table)
-        self.namespace = ums.Namespace("scylla", settings.topic_prefix, *table, table_version(version)).text
+        self.topic, self.namespace = address(settings, version)
         self.fields = [*ums.SYSTEM_FIELDS, *(
             ums.field(column.name, ums_type(column.type), nullable=column.kind not in {"partition_key", "clustering"})
             for column in version.columns)]
-        self._table = str(table)
+        self._table = str(version.id)
         self._max_rows = max_rows
         self._max_bytes = max_bytes
         self._columns = [(places[column.name].value, _log_text(column.type)) for column in version.columns]
@@ -241,6 +239,12 @@ class _Written:
             self.after = row
         else:
             self.changes.append(row)
+
+
+def address(settings: EventSettings, version: TableVersion) -> tuple[str, str]:
+    """The topic and the namespace of a table's definition."""
+    return (topic_name(settings.topic_prefix, version.id),
+            ums.Namespace("scylla", settings.topic_prefix, *version.id, table_version(version)).text)
 
 
 def table_version(version: TableVersion) -> str:

@@ -112,6 +112,20 @@ def test_a_connector_over_rest(cassandra: HasCassandra, cassandra_keyspace: Call
         until(lambda: [each["state"] for each in new()] == ["completed"] * 2, new)
         assert keys_of_late(snapshot=True) == once
 
+        # What is written while cdc is off is not in the log: once it is on again, the table is read again.
+        def seen_off() -> list[bool]:
+            return [each["offset"].get("had_cdc", False) for each in ask("GET", "/offsets")["offsets"]
+                    if each["offset"].get("table") == f"{name}.late"]
+
+        execute(cassandra.address, f"ALTER TABLE {name}.late WITH cdc = false")
+        until(lambda: (seen := seen_off()) and all(seen), seen_off)
+        execute(cassandra.address, f"INSERT INTO {name}.late (pk, v) VALUES (1000, 'unseen')",  # noqa: S608 - our own keyspace
+                f"ALTER TABLE {name}.late WITH cdc = true")
+        until(lambda: [each["state"] for each in new()] == ["completed"] * 3, new)
+        assert len([each for each in new() if "~" in each["id"]]) == 1
+        assert 1000 in keys_of_late(snapshot=True)
+        assert 1000 not in once
+
         found = updates(bootstrap, f"{name}.{name}.t", committed=False)
         for snapshot in (True, False):
             assert {each.key[0] for each in found if each.source.snapshot is snapshot} == set(range(200))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.api import BadRecord, Batch, Header, SameAs, SourceRecord
+from connectors.api import EVERY_PARTITION, BadRecord, Batch, Header, SameAs, SourceRecord
 from connectors.errors import Retriable
 from connectors.schema import INT32, INT64, STRING
 from worker.converters.json import JsonConverter
@@ -78,6 +78,24 @@ async def test_another_key_can_choose_the_partition() -> None:
     assert converted.partitions == [None, None, 4, None]
     assert converted.places is not None
     assert converted.places[:3] == [b'"rows"', None, None]
+
+
+async def test_a_record_for_every_partition_is_copied_behind_those_before_it() -> None:
+    made: list[tuple[str, Any]] = [("a", None), ("beat", EVERY_PARTITION), ("b", 1), ("c", SameAs("a")),
+                                   ("beat", EVERY_PARTITION)]
+    records = [SourceRecord({}, {}, "t", number, None, key, STRING, partition) for number, (key, partition) in enumerate(made)]
+    converted = await conversion().convert(records, [])
+    assert converted is not None
+    spread = converted.spread(3)
+    assert spread.values == [b"0", b"1", b"1", b"1", b"2", b"3", b"4", b"4", b"4"]
+    assert spread.partitions == [None, 0, 1, 2, 1, None, 0, 1, 2]
+    assert spread.keys == [b"a", b"beat", b"beat", b"beat", b"b", b"c", b"beat", b"beat", b"beat"]
+    assert spread.places is not None
+    assert spread.places[5] == b"a"
+    assert [record.value for record in spread.records] == [0, 1, 1, 1, 2, 3, 4, 4, 4]
+    plain = await conversion().convert(records[:1], [])
+    assert plain is not None
+    assert plain.spread(3) is plain
 
 
 class Registering(JsonConverter):

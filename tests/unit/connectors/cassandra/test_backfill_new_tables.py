@@ -1,6 +1,7 @@
 """Tables that come later are read on their own: whole, and once, whatever tasks do meanwhile."""
 from __future__ import annotations
 
+import time
 import uuid
 from collections import Counter
 from typing import Any
@@ -32,6 +33,8 @@ class World:
     def __init__(self) -> None:
         self.tables = [table("t1", 1)]
         self.offsets: dict[str, tuple[Any, Any]] = {}
+        #: Tables whose cdc was off for a while, by id: when it was on again.
+        self.again: dict[str, int] = {}
         self.read: Counter[tuple[str, int]] = Counter()
         self.divide(2)
 
@@ -63,6 +66,9 @@ class World:
         index %= self.count
         for each in self.pulls[index].uncovered(self.tables):
             request = new_request(each.table_id, str(each))
+            self.requests[index][request.id] = request
+        for request in self.pulls[index].reopened((each, self.again[each.table_id]) for each in self.tables
+                                                  if each.table_id in self.again):
             self.requests[index][request.id] = request
         self.pulls[index].set_requests(list(self.requests[index].values()))
         self.save(self.pulls[index].changes())
@@ -116,6 +122,29 @@ def test_every_table_is_read_whole_and_once(steps: list[tuple[str, int]]) -> Non
     world.divide(world.count)
     world.finish()
     assert set(world.read.values()) == {1}
+
+
+@settings(max_examples=50, deadline=None, print_blob=True)
+@given(st.lists(st.tuples(st.sampled_from(("look", "work", "work", "kill", "divide")), st.integers(0, 2)), max_size=30))
+def test_a_table_whose_cdc_was_off_is_read_again_once(steps: list[tuple[str, int]]) -> None:
+    world = World()
+    world.create(0)
+    world.finish()
+    (first, second) = world.tables
+    # The second one has been read only since its cdc is on again.
+    world.again = {first.table_id: int(time.time() + 60) * 1_000_000, second.table_id: 1}
+    for step, number in steps:
+        getattr(world, step)(number + 1 if step == "divide" else number)
+    world.finish()
+    world.divide(world.count)
+    world.finish()
+    assert world.read == {(each.table, token): 1 + (each is first) for each in world.tables for token in TOKENS}
+    shown = {each["id"]: each for each in snapshots("shop", [], list(world.offsets.values()))}
+    again = shown[f"new-{first.table_id}~{world.again[first.table_id]}"]
+    assert (again["state"], again["origin"]) == ("completed", "new")
+    world.again[first.table_id] += 1
+    world.finish()
+    assert all(world.read[first.table, token] == 3 for token in TOKENS), "it was off once more"
 
 
 def test_a_table_that_was_made_again_is_another_one() -> None:

@@ -221,7 +221,7 @@ def test_a_table_that_never_had_cdc_is_passed_over(listed: bool) -> None:
     assert observe(3) is listed
     assert captures.of(KEY).counts(5) is listed
     assert observe(4, cdc=True)
-    assert captures.of(KEY) == Capture(now=True, ever=True, altered_us=4)
+    assert captures.of(KEY) == Capture(now=True, ever=True, altered_us=4, again_us=4 if listed else 0)
 
 
 def test_a_last_segment_holds_until_the_next_alter() -> None:
@@ -249,3 +249,27 @@ def test_what_changes_while_the_directory_is_listed_gets_no_last_segment() -> No
     assert settled
     assert captures.end(settled, 7) == []
     assert captures.of(KEY).counts(8)
+
+
+def test_it_is_remembered_when_cdc_was_on_again() -> None:
+    known: Capture | None = None
+
+    def observe(altered_us: int, *, cdc: bool) -> Capture:
+        nonlocal known
+        # A task that starts again knows what was saved.
+        captures = Captures()
+        if known is not None:
+            captures.remember(KEY, known)
+        captures.observe(KEY, cdc=cdc, altered_us=altered_us, listed=False, created=False, now_ms=1)
+        offset = saved.offset(ON if cdc else OFF, 1, captures.of(KEY))
+        known = saved.captures("p", NODE, [(SOURCE, offset)])[TABLE_ID]
+        return known
+
+    assert observe(10, cdc=False).again_us == 0
+    assert observe(20, cdc=True).again_us == 0, "it never had cdc before"
+    assert observe(30, cdc=True).again_us == 0, "another ALTER"
+    assert observe(40, cdc=False).again_us == 0
+    assert observe(50, cdc=True).again_us == 50
+    assert observe(60, cdc=True).again_us == 50
+    assert observe(70, cdc=False).again_us == 50
+    assert observe(80, cdc=True).again_us == 80

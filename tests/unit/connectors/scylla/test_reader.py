@@ -13,6 +13,7 @@ import random
 import time
 import uuid
 from contextlib import aclosing
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,6 +28,8 @@ from connectors.errors import Fatal, Retriable, Skippable
 from connectors.scylla import positions
 from connectors.scylla.config import ReadSettings
 from connectors.scylla.events.changes import is_delivered
+from connectors.scylla.events.contract import EventSettings
+from connectors.scylla.events.ums_signals import UmsSignals
 from connectors.scylla.feeds import TableFeed
 from connectors.scylla.lanes import GroupState
 from connectors.scylla.model import (
@@ -275,6 +278,29 @@ def test_each_change_comes_once_and_in_order(case: tuple[list[int], list[Any]], 
         position = positions.saved_position(group, saved)
         assert position is not None
         assert position.window_start_ms == START + SPAN
+
+
+async def test_heartbeat_messages_promise_what_was_sent_before_them() -> None:
+    """Whatever has an earlier time than a heartbeat came before it; promises grow."""
+    random_ = random.Random(4)
+    rows = [(bytes([stream]) * 16, timeuuid(START + ms, 0, 0), 0, 1, None, True, 0, 1, None)
+            for stream in range(6) for ms in sorted(random_.sample(range(SPAN), 20))]
+    groups = groups_of([2, 2, 2], START + SPAN)
+    options = ReadSettings(heartbeat_ms=1, confidence_ms=0, retry_base_ms=0, retry_max_ms=0, streams_per_query=2)
+    reader = reader_of(Log(rows, random_), groups, Saved(), options, rules=WindowRules(100, 50, 400),
+                       signals=UmsSignals(EventSettings(topic_prefix="p", output_format="ums"), {str(TABLE): "1/2"}))
+    kept: list[Any] = []
+    await run_once(reader, Saved(), kept, None)
+    beats = [(number, value) for number, value in enumerate(kept) if isinstance(value, dict)]
+    assert len(beats) > 3
+    times = []
+    for number, value in beats:
+        assert (value["protocol"]["type"], value["protocol"]["part"]) == ("data_increment_heartbeat", "1/2")
+        (stamp,) = value["payload"][0]["tuple"]
+        times.append(datetime.fromisoformat(stamp).replace(tzinfo=UTC).timestamp() * 1000)
+        assert all(ticks_of(row[1]) >= round(times[-1]) * 10_000
+                   for row in kept[number:] if not isinstance(row, dict))
+    assert times == sorted(set(times))
 
 
 async def test_a_long_empty_history_costs_few_queries() -> None:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from connectors.api import SourceRecord
+from connectors.api import SameAs, SourceRecord
 from connectors.cql.session import Page, SchemaChanged
 from connectors.debezium_metrics import Mirror
 from connectors.errors import Fatal, Retriable
 from connectors.scylla import snapshot
 from connectors.scylla.config import ReadSettings
+from connectors.scylla.events.contract import EventSettings
+from connectors.scylla.events.ums_signals import UmsSignals
 from connectors.scylla.feeds import TableFeed
 from connectors.scylla.metrics import DEBEZIUM, METRICS, SNAPSHOT_PROGRESS, SNAPSHOT_RUNNING
 from connectors.scylla.model import CdcOptions, Column, Generation, StreamGroup, TableId, TableVersion
@@ -337,6 +339,20 @@ def test_the_stream_has_to_pass_the_start_first(ahead_ms: int) -> None:
         job.cancel()
         await asyncio.gather(job, return_exceptions=True)
     asyncio.run(main())
+
+
+def test_a_ums_message_ends_the_snapshot_of_a_table() -> None:
+    def make() -> Bench:
+        bench = Bench(Session())
+        bench.hook._signals = UmsSignals(EventSettings(topic_prefix="p", output_format="ums"), {})
+        return bench
+
+    bench = with_hook(make, lambda bench: bench.serve(3))
+    assert [record.value[0][0] for record in bench.records[:-1]] == list(range(1, 11))
+    last = bench.records[-1]
+    assert last.value["protocol"] == {"type": "data_batch_termination", "version": "1.3", "part": None}
+    assert last.partition == SameAs(f"data_initial_data.{last.value['schema']['namespace']}")
+    assert last.source_offset["token_range_left"] == ""
 
 
 def test_unknown_ranges_are_refused() -> None:
