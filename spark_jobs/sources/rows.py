@@ -9,6 +9,7 @@ found and reported with its position.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -23,7 +24,7 @@ import pyarrow.compute as pc
 from connectors.errors import Skippable
 from connectors.formats.order_number import MEMBERS, micros, order_number
 from spark_jobs.contract import SYSTEM_COLUMNS
-from spark_jobs.sources.columns import arrow_type, builder, iso_timestamp, json_type
+from spark_jobs.sources.columns import arrow_type, builder, iso_timestamp, json_type, record_type
 from spark_jobs.sources.flat import Flat, op_of
 from spark_jobs.sources.layout import DATABASES, TABLES
 
@@ -38,6 +39,8 @@ PAYLOAD: Final = b',"payload":'
 #: How an envelope with a schema begins.
 _SCHEMA: Final = b'{"schema":'
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+#: What msgspec allows in no name of a struct's member.
+_UNSTRUCTURED: Final = re.compile(r'["\\\x00-\x1f]')
 #: Columns of a task's input that rows take over.
 KAFKA_FIELDS: Final = ["topic", "partition", "offset", "timestamp"]
 SYSTEM_TYPES: Final = (
@@ -213,35 +216,41 @@ class _Reader:
             if layout.flat is not None
             else {}
         )
+        members = {**{self.attribute[name]: name for name in names}, **{mark: name for mark, (name, _) in marks.items()}}
+        kinds = {self.attribute[name]: json_type(fields[name]) for name in names}
+        kinds |= {mark: kind for mark, (_, kind) in marks.items()}
+        # msgspec's structs refuse some names of members; such rows are read as dicts, which is slower.
+        plain = not any(_UNSTRUCTURED.search(name) for name in members.values())
+        self._members = {} if plain else {name: attribute for attribute, name in members.items()}
         self.row_type = msgspec.defstruct(
             "Row",
-            [
-                *((self.attribute[name], json_type(fields[name]), None) for name in names),
-                *((mark, kind, None) for mark, (_, kind) in marks.items()),
-                *((name, None, None) for name in reserved),
-            ],
-            rename={**{self.attribute[name]: name for name in names}, **{mark: name for mark, (name, _) in marks.items()}},
+            [*((attribute, kind, None) for attribute, kind in kinds.items()), *((name, None, None) for name in reserved)],
+            rename=members if plain else None,
             gc=False,
         )
-        self.payload: Any = (
-            self.row_type
+        self._read_type: Any = self.row_type
+        if not plain:
+            named = {members[attribute]: kind for attribute, kind in kinds.items()}
+            self._read_type = record_type("Row", {**named, **dict.fromkeys(reserved)})
+        self._payload: Any = (
+            self._read_type
             if self.flat is not None
             else msgspec.defstruct(
                 "Payload",
                 [
                     ("op", str),
-                    ("after", self.row_type | None, None),
+                    ("after", self._read_type | None, None),
                     ("before", msgspec.Raw, _NULL),
                     ("source", Source, msgspec.field(default_factory=Source)),
                 ],
                 gc=False,
             )
         )
-        self.many = msgspec.json.Decoder(self.payload)
-        self.wrapped: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
-            msgspec.defstruct("Wrapped", [("payload", self.payload)], gc=False)
+        self._many = msgspec.json.Decoder(self._payload)
+        self._wrapped: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
+            msgspec.defstruct("Wrapped", [("payload", self._payload)], gc=False)
         )
-        self.row = msgspec.json.Decoder(self.row_type | None)
+        self._row = msgspec.json.Decoder(self._read_type | None)
         #: Per column of the table: what takes it from a row and what makes its array; None where this version lacks it.
         self.builders = [
             (attrgetter(self.attribute[column.name]), builder(fields[column.name], column.type))
@@ -256,10 +265,10 @@ class _Reader:
         if prefix:
             size = len(prefix)
             text = b'{"payload":' + b'\n{"payload":'.join([value[size:] for value in values])
-            decoder = self.wrapped
+            decoder = self._wrapped
         else:
             text = b"\n".join(values)
-            decoder = self.many
+            decoder = self._many
         # A record is a line: a raw line feed inside of one would let two bad records pass for two good ones.
         if text.count(b"\n") != len(values) - 1:
             return None
@@ -269,7 +278,30 @@ class _Reader:
             return None
         if len(found) != len(values):
             return None
-        return [each.payload for each in found] if prefix else found
+        payloads = [each.payload for each in found] if prefix else found
+        return [self._opened(each) for each in payloads] if self._members else payloads
+
+    def payload(self, value: bytes, *, wrapped: bool) -> Any:
+        """The payload of one record: of the member ``payload`` if ``wrapped``, else the whole value."""
+        return self._opened(self._wrapped.decode(value).payload if wrapped else self._many.decode(value))
+
+    def image(self, value: msgspec.Raw) -> Any:
+        """The row in the text of an image; None for null."""
+        return self._struct(self._row.decode(value))
+
+    def _opened(self, payload: Any) -> Any:
+        """``payload`` with its row as a ``row_type``."""
+        if not self._members:
+            return payload
+        if self.flat is not None:
+            return self._struct(payload)
+        payload.after = self._struct(payload.after)
+        return payload
+
+    def _struct(self, row: Any) -> Any:
+        if not self._members or row is None:
+            return row
+        return self.row_type(**{self._members[name]: value for name, value in row.items() if name in self._members})
 
     def fill_key(self, row: Any, key: bytes | None, *, missing_only: bool) -> None:
         """Set the key columns of ``row`` from the record's key."""
@@ -280,7 +312,8 @@ class _Reader:
             found = found["payload"]
         if not isinstance(found, dict):
             return
-        converted = msgspec.convert({name: item for name, item in found.items() if name in self.attribute}, self.row_type)
+        given = {name: item for name, item in found.items() if name in self.attribute}
+        converted = self._struct(msgspec.convert(given, self._read_type))
         for attribute in self.key_attributes:
             if not missing_only or getattr(row, attribute) is None:
                 setattr(row, attribute, getattr(converted, attribute))
@@ -384,13 +417,12 @@ class TableDecoder:
             reader = self._readers.get(b"")
             if reader is None:
                 return None
-            payload = reader.many.decode(value)
-            return (reader, payload)
+            return reader, reader.payload(value, wrapped=False)
         reader = self._readers.get(text)
         if reader is not None:
             if text.endswith(PAYLOAD):
-                return reader, reader.wrapped.decode(b'{"payload":' + value[len(text) :]).payload
-            return reader, reader.wrapped.decode(value).payload
+                return reader, reader.payload(b'{"payload":' + value[len(text) :], wrapped=True)
+            return reader, reader.payload(value, wrapped=True)
         if text in self._plan.foreign:
             return None
         raise Skippable("The record's schema is none of those that the job found in this batch; report this as a defect.")
@@ -430,10 +462,10 @@ class TableDecoder:
                     TRUNCATE if payload.op == "t" else f"The event's op is {payload.op!r}; known are c, r, u, d, t, m."
                 )
             if op == "d":
-                row = reader.row.decode(payload.before) or reader.row_type()
+                row = reader.image(payload.before) or reader.row_type()
             else:
                 if before_wanted and op == "u" and payload.before != _NULL:
-                    old = reader.row.decode(payload.before)
+                    old = reader.image(payload.before)
                     if reader.lacks_key:
                         reader.fill_key(old, batch.column("key")[index].as_py(), missing_only=True)
                     result.append(Change(old, "b", source, index))

@@ -23,6 +23,7 @@ from spark_jobs.contract import UMS_COLUMNS, Column, Source, TableChanges, Table
 from spark_jobs.dead_letters import DeadLetters
 from spark_jobs.sources.columns import arrow_type
 from spark_jobs.sources.decoding import COMMON_KEYS, frame_type
+from spark_jobs.sources.layout import check_names
 from spark_jobs.sources.rows import KAFKA_FIELDS, SYSTEM_TYPES, TIMESTAMP, Report
 from spark_jobs.sources.tables import SchemaFiles, from_json, lacking, merged, to_json
 from spark_jobs.sources.tasks import FIELDS
@@ -133,6 +134,7 @@ def layout_of(schema: bytes) -> UmsLayout:
     missing = [name for name in UMS_COLUMNS if name not in names and name != UID]
     if missing:
         raise Skippable(f"The message lacks the system fields {', '.join(missing)}.")
+    check_names(f"Table {data['namespace']}", (name for name in names if name not in UMS_COLUMNS))
     return UmsLayout(data["namespace"], names, kinds)
 
 
