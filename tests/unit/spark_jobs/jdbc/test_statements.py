@@ -20,7 +20,7 @@ from spark_jobs.sinks.jdbc.address import check_template, identity, parse_url, r
 from spark_jobs.sinks.jdbc.config import CONFIG_DEF, Settings, complaints, settings
 from spark_jobs.sinks.jdbc.dialects import dialect
 from spark_jobs.sinks.jdbc.model import Existing, Fault, Present, Wanted
-from spark_jobs.sinks.jdbc.tables import changes, columns, unique_problem
+from spark_jobs.sinks.jdbc.tables import changes, columns, name_problem, unique_problem
 
 URLS = {"postgresql": "jdbc:postgresql://h/d", "mariadb": "jdbc:mariadb://h/d", "mysql": "jdbc:mysql://h/d"}
 
@@ -170,6 +170,27 @@ def test_columns_that_cannot_be(names: tuple[str, ...], said: str) -> None:
     schema = TableSchema("s.t", tuple(Column(name, t.StringType(), key=name == "id") for name in names))
     with pytest.raises(Fatal, match=said):
         columns(chosen("mariadb"), dialect("mariadb"), schema)
+
+
+@pytest.mark.parametrize(("kind", "name", "said"), [
+    ("mariadb", "", "it is empty"), ("mariadb", "a ", "it ends with a space"), ("mariadb", "a\0", "NUL"),
+    ("mariadb", "a😀", "the character 😀 (U+1F600), and names have characters up to U+FFFF only"), ("postgresql", "", "empty"),
+    ("postgresql", "a\0", "NUL"), ("postgresql", "ctid", "a system column of that name"), ("mysql", "😀", "U+FFFF")])
+def test_names_that_a_database_cannot_hold(kind: str, name: str, said: str) -> None:
+    column = TableSchema("s.t", (Column("id", t.LongType(), key=True), Column(name, t.StringType())))
+    problem = name_problem(chosen(kind), dialect(kind), column)
+    assert problem.startswith(f"table s.t has a column {name!r}, which the database can't hold: ")
+    assert said in problem
+    plain = TableSchema(f"s.{name}", (Column("id", t.LongType(), key=True),))
+    assert said in name_problem(chosen(kind), dialect(kind), plain)
+    for option in ("schema", "table", "commit.table") if name == name.strip() != "" else ():
+        assert said in name_problem(chosen(kind, **{option: name}), dialect(kind), TableSchema("s.t", ()))
+
+
+@given(st.text(st.characters(max_codepoint=0xFFFF, exclude_categories=["Cs"], exclude_characters="\0"), min_size=1))
+def test_other_names_are_held(name: str) -> None:
+    for kind in ("postgresql", "mariadb"):
+        assert not dialect(kind).refuses(name.rstrip(" ") or "x")
 
 
 def postgres_error(state: str | None, text: str = "x") -> BaseException:
