@@ -27,6 +27,7 @@ from spark_jobs.contract import SYSTEM_COLUMNS
 from spark_jobs.sources.columns import arrow_type, builder, iso_timestamp, json_type, record_type
 from spark_jobs.sources.flat import Flat, op_of
 from spark_jobs.sources.layout import DATABASES, TABLES
+from spark_jobs.sources.misfits import find_misfit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -216,6 +217,7 @@ class _Reader:
             if layout.flat is not None
             else {}
         )
+        self.fields = fields
         members = {**{self.attribute[name]: name for name in names}, **{mark: name for mark, (name, _) in marks.items()}}
         kinds = {self.attribute[name]: json_type(fields[name]) for name in names}
         kinds |= {mark: kind for mark, (_, kind) in marks.items()}
@@ -398,7 +400,7 @@ class TableDecoder:
                     self._arrays(reader, changes, batch)  # raises for values that no column takes
             except _BAD as error:
                 if value is None or self._concerns(value, batch, index):
-                    self._bad(batch, index, error)
+                    self._bad(batch, index, self._explained(value, error))
                 continue
             if reader is not of and run and of is not None:
                 yield self._arrays(of, run, batch)
@@ -426,6 +428,17 @@ class TableDecoder:
         if text in self._plan.foreign:
             return None
         raise Skippable("The record's schema is none of those that the job found in this batch; report this as a defect.")
+
+    def _explained(self, value: bytes | None, error: Exception) -> Exception:
+        """The error for a bad record, with table, column and value where one value is to blame."""
+        if value is None or isinstance(error, Skippable):
+            return error
+        kind, text = classify(value)
+        reader = self._readers.get(text)
+        if kind is Kind.BAD or reader is None:
+            return error
+        envelope, loose = reader.flat is None, kind is Kind.PLAIN
+        return find_misfit(value, self._plan.schema, reader.fields, envelope=envelope, loose=loose) or error
 
     def _concerns(self, value: bytes, batch: pa.RecordBatch, index: int) -> bool:
         """Whether a bad record is to be reported here: not what the search for schemas has reported, nor another table's."""

@@ -21,6 +21,7 @@ from spark_jobs.sinks.jdbc.config import CONFIG_DEF, Settings, complaints, setti
 from spark_jobs.sinks.jdbc.dialects import dialect
 from spark_jobs.sinks.jdbc.model import Existing, Fault, Present, Wanted
 from spark_jobs.sinks.jdbc.tables import changes, columns, name_problem, unique_problem
+from spark_jobs.sinks.jdbc.task import column_of
 
 URLS = {"postgresql": "jdbc:postgresql://h/d", "mariadb": "jdbc:mariadb://h/d", "mysql": "jdbc:mysql://h/d"}
 
@@ -215,3 +216,18 @@ def postgres_error(state: str | None, text: str = "x") -> BaseException:
 ])
 def test_what_is_done_about_errors(kind: str, error: Any, fault: Fault | None) -> None:
     assert dialect(kind).classify(error) is fault
+
+
+class Context:
+    context = 'COPY millrace_stage, line 1, column a "b: "70000"'
+
+
+class PostgresError(psycopg.DataError):
+    diag = Context()  # type: ignore[assignment]  # what the server says is read-only
+
+
+def test_the_column_that_a_database_refuses_is_found() -> None:
+    assert column_of(PostgresError("out of range")) == 'a "b'
+    assert column_of(pymysql.err.DataError(1264, "Out of range value for column 'a b' at row 1")) == "a b"
+    assert column_of(pymysql.err.DataError(1366, "Incorrect string value: 'x' for column `d`.`t`.`it's` at row 1")) == "it's"
+    assert column_of(pymysql.err.DataError(1062, "Duplicate entry")) == ""

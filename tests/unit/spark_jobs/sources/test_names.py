@@ -121,3 +121,17 @@ def test_members_that_say_what_happened_may_have_odd_names_too() -> None:
     value = json.dumps({"id": 1, names[0]: "delete", names[1]: 5, names[2]: "x"}).encode()
     ((row,),) = (batch.to_pylist() for batch in decoder.decode(records([value])))
     assert (row["ums_op_"], row["ums_ts_"].microsecond, row["n\tm"]) == ("d", 5000, "x")
+
+
+def test_a_ums_value_that_does_not_fit_is_named() -> None:
+    fields = {"ums_id_": "long", "ums_ts_": "datetime", "ums_op_": "string", "n": "int"}
+    schema = {"namespace": "mysql.i.d.t.1.0.0", "fields": [{"name": name, "type": kind} for name, kind in fields.items()]}
+    rows = [{"tuple": ["1", "2026-11-21 10:00:00.000", "i", value]} for value in ("1", "70000000000")]
+    text = json.dumps({"protocol": {"type": "data_increment_data"}, "schema": schema, "payload": rows})
+    raw = text[text.index('"schema": ') + 10: text.index(', "payload"')].encode()
+    layout = layout_of(raw)
+    reported: list[str] = []
+    decoder = UmsDecoder(TableSchema(layout.namespace, layout.columns([])), {raw: layout}, before=False,
+                         report=lambda *record: reported.append(str(record[-1])))
+    assert list(decoder.decode(records([text.encode()]))) == []
+    assert reported[0].startswith('Table mysql.i.d.t.1.0.0, column n: the value "70000000000" does not fit the type int (')
