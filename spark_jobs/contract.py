@@ -223,6 +223,9 @@ class Source(ABC):
         (``dead_letters``), from the tasks that find it.
         """
 
+    def refused(self, namespace: str) -> None:
+        """Called for a table that the sink refuses: forget what this batch showed of it, so that a renamed column helps."""
+
     def written(self) -> None:
         """Called after the sink wrote the changes of a batch: keep what the batch showed of its tables. May block.
 

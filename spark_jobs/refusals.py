@@ -13,20 +13,21 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from spark_jobs.contract import TableChanges, TableSchema
+    from spark_jobs.contract import Sink, Source, TableChanges
     from spark_jobs.dead_letters import DeadLetters
 
 _log: Final = logging.getLogger(__name__)
 _POSITION: Final = ("topic", "partition", "offset")
 
 
-def accepted(tables: Sequence[TableChanges], refusal: Callable[[TableSchema], str], letters: DeadLetters, raw: DataFrame, *,
+def accepted(tables: Sequence[TableChanges], sink: Sink, source: Source, letters: DeadLetters, raw: DataFrame, *,
              masked: bool) -> list[TableChanges]:
     """The tables that the target can hold. Blocks: runs a Spark job for each of the others, which puts its records aside.
 
     Args:
         tables: of a batch.
-        refusal: see ``Sink.refusal``.
+        sink: says by ``refusal`` which of them its target can't hold.
+        source: told by ``refused`` of those.
         letters: where records of refused tables go.
         raw: the batch's records.
         masked: whether the job masks columns: then a dead letter shows no key and no value.
@@ -35,18 +36,17 @@ def accepted(tables: Sequence[TableChanges], refusal: Callable[[TableSchema], st
         Fatal: a table is refused and bad records are not tolerated; the dead letter topic refuses a record.
         Retriable: Kafka does not take the dead letters.
     """
-    kept = []
-    for changes in tables:
-        reason = refusal(changes.schema)
-        if not reason:
-            kept.append(changes)
-            continue
+    reasons = [(changes, sink.refusal(changes.schema)) for changes in tables]
+    refused = [(changes, reason) for changes, reason in reasons if reason]
+    for changes, reason in refused:
         if not letters.tolerant:
             raise Fatal(f"{reason}. Or set errors.tolerance=all: the records of this table are put aside then "
                         "(errors.deadletterqueue.topic.name), and other tables go on")
+        source.refused(changes.schema.namespace)
+    for changes, reason in refused:
         records = _records(changes, raw).mapInArrow(_reporting(letters, reason, masked=masked), "n long").collect()
         _log.error("%s; %d records are put aside", reason, sum(row["n"] for row in records))
-    return kept
+    return [changes for changes, reason in reasons if not reason]
 
 
 def _records(changes: TableChanges, raw: DataFrame) -> DataFrame:

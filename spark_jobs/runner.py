@@ -442,8 +442,10 @@ class Runner:
 
         def changes() -> list[Any]:
             if not decoded:
-                tables = mask_changes(self._decoder().changes(batch), masks)
-                decoded.append(accepted(tables, self._sink.refusal, DeadLetters.of(self.context), frame, masked=bool(masks)))
+                source = self._decoder()
+                tables = mask_changes(source.changes(batch), masks)
+                letters = DeadLetters.of(self.context)
+                decoded.append(accepted(tables, self._sink, source, letters, frame, masked=bool(masks)))
             result: list[Any] = decoded[0]
             return result
 

@@ -26,7 +26,7 @@ from spark_jobs.sources.columns import arrow_type
 from spark_jobs.sources.decoding import COMMON_KEYS, frame_type
 from spark_jobs.sources.layout import check_names
 from spark_jobs.sources.rows import KAFKA_FIELDS, SYSTEM_TYPES, TIMESTAMP, Report
-from spark_jobs.sources.tables import SchemaFiles, from_json, lacking, merged, to_json
+from spark_jobs.sources.tables import SchemaFiles, from_json, lacking, merged, restore, to_json
 from spark_jobs.sources.tasks import FIELDS
 
 if TYPE_CHECKING:
@@ -151,6 +151,7 @@ class UmsSource(Source):
         super().__init__(context)
         self._files = SchemaFiles(context.spark, context.config.get("checkpoint.location"))
         self._tables: dict[str, TableSchema] = {}
+        self._before: dict[str, TableSchema] = {}
         self._versions: dict[str, tuple[int, str]] = {}
         self._loaded = False
         self._unsaved = False
@@ -166,13 +167,17 @@ class UmsSource(Source):
             if found["protocol"] in WITH_ROWS:
                 layout = layout_of(bytes(found["schema"]))
                 groups.setdefault(layout.table, {})[bytes(found["schema"])] = layout
-        before = dict(self._tables)
+        before = self._before = dict(self._tables)
         for table, layouts in groups.items():
             self._merge(table, layouts)
         self._unsaved |= before != self._tables
         return [
             TableChanges(self._tables[table], self._frame(rows, table, layouts, report)) for table, layouts in groups.items()
         ]
+
+    def refused(self, namespace: str) -> None:
+        """See ``Source.refused``."""
+        restore(self._tables, self._before, UmsLayout(namespace, (), ()).table)
 
     def written(self) -> None:
         """See ``Source.written``."""
