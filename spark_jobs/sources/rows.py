@@ -9,7 +9,6 @@ found and reported with its position.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -22,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.errors import Skippable
+from connectors.formats.names import fits_struct
 from connectors.formats.order_number import MEMBERS, micros, order_number
 from spark_jobs.contract import SYSTEM_COLUMNS
 from spark_jobs.sources.columns import arrow_type, builder, iso_timestamp, json_type, record_type
@@ -40,8 +40,6 @@ PAYLOAD: Final = b',"payload":'
 #: How an envelope with a schema begins.
 _SCHEMA: Final = b'{"schema":'
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
-#: What msgspec allows in no name of a struct's member.
-_UNSTRUCTURED: Final = re.compile(r'["\\\x00-\x1f]')
 #: Columns of a task's input that rows take over.
 KAFKA_FIELDS: Final = ["topic", "partition", "offset", "timestamp"]
 SYSTEM_TYPES: Final = (
@@ -222,7 +220,7 @@ class _Reader:
         kinds = {self.attribute[name]: json_type(fields[name]) for name in names}
         kinds |= {mark: kind for mark, (_, kind) in marks.items()}
         # msgspec's structs refuse some names of members; such rows are read as dicts, which is slower.
-        plain = not any(_UNSTRUCTURED.search(name) for name in members.values())
+        plain = all(map(fits_struct, members.values()))
         self._members = {} if plain else {name: attribute for attribute, name in members.items()}
         self.row_type = msgspec.defstruct(
             "Row",
