@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import IntegerType, LongType
 
+from connectors.errors import Fatal
 from spark_jobs.contract import Column, TableSchema
+from spark_jobs.dead_letters import DeadLetters
 from spark_jobs.misfit import Misfit
 from spark_jobs.sources.kinds import Rules, loose_layout
 from spark_jobs.sources.rows import Kind, Plan, TableDecoder, classify, namespace_of
@@ -326,3 +328,6 @@ def test_a_value_that_does_not_fit_a_declared_type_is_named() -> None:
     assert "source.table.columns.d.t" in str(error)
     assert "1099511627776" not in str(error.hidden)
     assert "Table d.t, column n: the value does not fit the type int; it is not shown" in str(error.hidden)
+    with pytest.raises(Fatal, match="column n: the value does not fit the type int; it is not shown") as no:
+        DeadLetters("job", tolerant=False, masked=True).report("t", 0, 0, None, b"", error)
+    assert "1099511627776" not in str(no.value)
