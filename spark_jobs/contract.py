@@ -171,6 +171,14 @@ class Sink(ABC):
     def open(self) -> None:
         """Called once before the first batch; may block."""
 
+    def refusal(self, schema: TableSchema) -> str:
+        """Why the target can't hold a table of this schema by its names, and what to do; empty where it can. Pure.
+
+        The frame asks before ``write`` sees the table: it stops the job with this text, or puts the table's records aside.
+        """
+        del schema
+        return ""
+
     @abstractmethod
     def write(self, batch: Batch) -> int:
         """Write one batch; returns rows written. Called again with the same batch id after a crash or a retry.
@@ -214,6 +222,9 @@ class Source(ABC):
         New schemas in the batch are found and applied here. What can't be decoded goes where ``errors.tolerance`` says
         (``dead_letters``), from the tasks that find it.
         """
+
+    def refused(self, namespace: str) -> None:
+        """Called for a table that the sink refuses: forget what this batch showed of it, so that a renamed column helps."""
 
     def written(self) -> None:
         """Called after the sink wrote the changes of a batch: keep what the batch showed of its tables. May block.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from connectors.errors import Fatal, Retriable
 from connectors.formats.masking import hide_reason, rule_names
+from spark_jobs.misfit import Misfit
 from spark_jobs.topics import create_topic
 from spark_jobs.watchdog import limit
 
@@ -124,7 +125,7 @@ class DeadLetters:
         """
         if self._masked and stage != _WRITING:
             key = value = headers = None
-            error = hide_reason(error)
+            error = error.hidden if isinstance(error, Misfit) else hide_reason(error)
         if not self.tolerant:
             raise Fatal(f"the record at {topic}-{partition} offset {offset} can't be decoded: {error}. Correct the source's "
                         f"options "

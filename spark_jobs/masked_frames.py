@@ -11,6 +11,7 @@ from connectors.errors import Fatal, Skippable
 from connectors.formats.masking import Mask, Masks, row_masker
 from connectors.schema import DATE, DECIMAL, OPTIONAL_STRING, TIMESTAMP, Field, Schema, Type
 from spark_jobs.contract import TableChanges
+from spark_jobs.frames import numbered
 from spark_jobs.masks import column_masks, table_names
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ def _masked(table: TableChanges, masks: Masks) -> TableChanges:
     frame = table.frame
     shape = t.StructType([t.StructField(field.name, types.get(field.name, field.dataType), field.nullable)
                           for field in frame.schema.fields])
-    return TableChanges(replace(table.schema, columns=kept), frame.mapInArrow(_task(found, types), shape))
+    return TableChanges(replace(table.schema, columns=kept), numbered(frame, len(shape)).mapInArrow(
+        _task(found, types, shape.names), shape))
 
 
 def _masked_column(column: Column, mask: Mask) -> Column:
@@ -79,12 +81,12 @@ def schema_of(kind: t.DataType) -> Schema:
     return Schema(_SIMPLE.get(type(kind), Type.STRING))
 
 
-def _task(masks: Mapping[str, Mask],
-          types: Mapping[str, t.DataType]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function for ``mapInArrow`` that masks the columns of a table's rows."""
+def _task(masks: Mapping[str, Mask], types: Mapping[str, t.DataType], names: list[str]
+          ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function for ``mapInArrow`` that masks the columns of a table's rows; ``names``: of all columns."""
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            yield mask_batch(batch, masks, types)
+            yield mask_batch(batch.rename_columns(names), masks, types)
     return run
 
 

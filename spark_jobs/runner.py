@@ -20,13 +20,14 @@ from spark_jobs import clients, jvm, ranges, troubles
 from spark_jobs.causes import WorkerCrashed, cause_of, described, may_pass
 from spark_jobs.checkpoint import open_folder
 from spark_jobs.contract import RAW_COLUMNS, Batch, JobContext
-from spark_jobs.dead_letters import prepare
+from spark_jobs.dead_letters import DeadLetters, prepare
 from spark_jobs.lag import KafkaView
 from spark_jobs.lag_watch import LagWatch
 from spark_jobs.masked_frames import NoRecords, mask_changes
 from spark_jobs.masks import rules_of
 from spark_jobs.metrics import PREFIX
 from spark_jobs.progress import lags, nested
+from spark_jobs.refusals import accepted
 from spark_jobs.session import build_session, submitted
 from spark_jobs.troubles import Troubles
 
@@ -441,7 +442,10 @@ class Runner:
 
         def changes() -> list[Any]:
             if not decoded:
-                decoded.append(mask_changes(self._decoder().changes(batch), masks))
+                source = self._decoder()
+                tables = mask_changes(source.changes(batch), masks)
+                letters = DeadLetters.of(self.context)
+                decoded.append(accepted(tables, self._sink, source, letters, frame, masked=bool(masks)))
             result: list[Any] = decoded[0]
             return result
 

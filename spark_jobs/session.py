@@ -36,6 +36,8 @@ DEFAULTS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
+    # Columns whose names differ in case only are two columns, as in the sources.
+    "spark.sql.caseSensitive": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.streaming.metricsEnabled": "true",

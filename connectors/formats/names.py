@@ -6,6 +6,7 @@ from typing import Final
 
 #: Avro's rule, the strictest.
 _LEGAL: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_UNSTRUCTURED: Final = re.compile(r'["\\\x00-\x1f]')
 _ESCAPE: Final = "_x"
 _ESCAPED: Final = re.compile(r"_x((?:[0-9a-f]{2})+)\Z")
 
@@ -24,6 +25,11 @@ def column_name(field: str) -> str:
     """The column that ``field`` stands for; the inverse of ``field_name``."""
     found = _ESCAPED.match(field)
     return bytes.fromhex(found[1]).decode() if found else field
+
+
+def fits_struct(name: str) -> bool:
+    """Whether msgspec takes a name as that of a struct's member; others need a dict."""
+    return _UNSTRUCTURED.search(name) is None
 
 
 def part(text: str) -> str:

@@ -165,9 +165,12 @@ def quoted(name: TableName) -> str:
 
 
 def _batches(names: Iterable[TableName]) -> Iterator[list[TableName]]:
-    """The names in groups, each of one database: servers look up what is named so, and read all tables otherwise."""
+    """The names in groups, each of one database: servers look up what is named so, and read all tables otherwise.
+
+    Names that no table can have are left out: the server fails queries with them (error 1267).
+    """
     wanted: dict[str, list[TableName]] = {}
-    for name in dict.fromkeys(names):
+    for name in dict.fromkeys(name for name in names if name.possible):
         wanted.setdefault(name.database, []).append(name)
     for group in wanted.values():
         for start in range(0, len(group), _BATCH):

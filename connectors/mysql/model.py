@@ -23,6 +23,11 @@ class TableName(NamedTuple):
     def __str__(self) -> str:
         return f"{self.database}.{self.table}"
 
+    @property
+    def possible(self) -> bool:
+        """Whether a server can hold such a name: of characters up to U+FFFF. It can't even be compared with others there."""
+        return max(map(ord, f"{self.database}{self.table}"), default=0) <= 0xFFFF
+
 
 class Column(msgspec.Struct, frozen=True, kw_only=True):
     """One column of a table as the binlog describes it, completed from ``information_schema`` where that fits.

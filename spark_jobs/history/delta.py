@@ -16,6 +16,7 @@ from pyspark.sql import functions as f
 
 from connectors.errors import Fatal
 from spark_jobs.contract import SYSTEM_COLUMNS
+from spark_jobs.frames import column
 from spark_jobs.history import formats
 from spark_jobs.history.log import Offsets, behind, whole
 from spark_jobs.history.schema import evolve
@@ -91,7 +92,7 @@ def _newest(spark: SparkSession, path: str, after: int) -> tuple[Progress | None
 def own_columns(spark: SparkSession, path: str, rows: DataFrame) -> list[Column]:
     """The columns of the table but those that only make its directories."""
     levels = spark.sql(f"DESCRIBE DETAIL {quoted(path)}").collect()[0]["partitionColumns"]
-    return [formats.column(name) for name in rows.columns if name not in levels]
+    return [column(name) for name in rows.columns if name not in levels]
 
 
 def append(spark: SparkSession, path: str, changes: Sequence[TableChanges],

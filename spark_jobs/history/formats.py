@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as f
 from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructField, StructType
 
+from spark_jobs.frames import column, numbered
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -96,13 +98,8 @@ def _decoded(field: StructField) -> Column:
     if isinstance(field.dataType, BinaryType):
         value = f.unbase64(value)
     elif _textual(field.dataType):
-        value = f.from_json(value, field.dataType.simpleString(), {**_TIMES, "mode": "FAILFAST"})
+        value = f.from_json(value, field.dataType.json(), {**_TIMES, "mode": "FAILFAST"})
     return value.alias(field.name)
-
-
-def column(name: str) -> Column:
-    """The column of exactly that name, whatever characters it has."""
-    return f.col(f"`{name.replace('`', '``')}`")
 
 
 def _textual(kind: DataType) -> bool:
@@ -111,9 +108,9 @@ def _textual(kind: DataType) -> bool:
 
 def conform(frame: DataFrame, schema: StructType) -> DataFrame:
     """``frame`` with exactly the columns of ``schema``: missing ones null, narrower types widened, inside structs too; lazy."""
-    known = {field.name: field.dataType for field in frame.schema.fields}
-    return frame.select(*[
-        (_conformed(column(field.name), known[field.name], field.dataType) if field.name in known
+    known = {field.name: (f.col(f"c{number}"), field.dataType) for number, field in enumerate(frame.schema.fields)}
+    return numbered(frame, len(known)).select(*[
+        (_conformed(*known[field.name], field.dataType) if field.name in known
          else f.lit(None).cast(field.dataType)).alias(field.name) for field in schema.fields])
 
 

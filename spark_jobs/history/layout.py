@@ -54,7 +54,9 @@ class Layout:
         """Name and Spark expression of each partition level; ``time`` is the timestamp that counts."""
         from pyspark.sql import functions as f
 
-        return [(level.name, f.date_format(time, level.pattern) if level.pattern else f.col(f"`{level.column}`"))
+        from spark_jobs.frames import column
+
+        return [(level.name, f.date_format(time, level.pattern) if level.pattern else column(level.column))
                 for level in self.levels]
 
 

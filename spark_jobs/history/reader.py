@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import ConfigInvalid
+from spark_jobs.frames import quoted
 from spark_jobs.history.log import LOG, Log, State
 from spark_jobs.history.storage import Storage, open_storage
 
@@ -247,7 +248,7 @@ def newest(rows: DataFrame, key: Sequence[str]) -> DataFrame:
     """
     from pyspark.sql import functions as f
 
-    from spark_jobs.history.formats import column
+    from spark_jobs.frames import column
 
     whole = f.struct(*[column(name) for name in rows.columns])
     by_key = rows.where(f.col("ums_op_") != "b").groupBy(
@@ -279,7 +280,7 @@ def zipped(rows: DataFrame, key: Sequence[str]) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
-    from spark_jobs.history.formats import column
+    from spark_jobs.frames import column
 
     keys = [column(name) for name in key]
     # Rows that repeat one change (same ums_id_): the one read last stands for all.
@@ -312,14 +313,16 @@ def register(spark: SparkSession, path: str, *, tables: Sequence[str] | None = N
             continue
         newest(rows, keys).createOrReplaceTempView(f"{name}_current")
         zipped(rows, keys).createOrReplaceTempView(f"{name}_zipper")
-        spark.sql(_at_function(name, rows))
+        spark.sql(_at_function(spark, name, rows))
         made += [f"{name}_current", f"{name}_zipper", f"{name}_at"]
     return made
 
 
-def _at_function(name: str, rows: DataFrame) -> str:
-    columns = ", ".join("`" + each.replace("`", "``") + "`" for each in rows.columns)
-    types = ", ".join(f"`{field.name.replace('`', '``')}` {field.dataType.simpleString()}" for field in rows.schema.fields)
+def _at_function(spark: SparkSession, name: str, rows: DataFrame) -> str:
+    columns = ", ".join(map(quoted, rows.columns))
+    # Of Python's and Java's texts of a type only this one quotes the members of structs.
+    sql_type = spark.sparkContext._jvm.org.apache.spark.sql.types.DataType.fromJson  # type: ignore[union-attr]  # noqa: SLF001
+    types = ", ".join(f"{quoted(field.name)} {sql_type(field.dataType.json()).sql()}" for field in rows.schema.fields)
     return (f"CREATE OR REPLACE TEMPORARY FUNCTION {name}_at(at TIMESTAMP) RETURNS TABLE ({types}) RETURN "  # noqa: S608
             f"SELECT {columns} FROM {name}_zipper WHERE {VALID_FROM} <= {name}_at.at "
             f"AND ({VALID_TO} IS NULL OR {name}_at.at < {VALID_TO})")

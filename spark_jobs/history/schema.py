@@ -1,6 +1,7 @@
 """How a table's schema grows: new columns, wider types; anything else is refused. No I/O, no session."""
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.types import (
@@ -23,6 +24,7 @@ from pyspark.sql.types import (
 )
 
 from connectors.errors import Fatal
+from spark_jobs.frames import twins
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 _DIGITS: Final[dict[type[DataType], int]] = {ByteType: 3, ShortType: 5, IntegerType: 10, LongType: 19}
 _ORDER: Final = (ByteType, ShortType, IntegerType, LongType)
 _MAX_DIGITS: Final = 38
+#: Names that formats can hold, where that is not every name. Source: Avro's specification; Delta's error for others.
+_ALLOWED: Final = {"avro": re.compile("[A-Za-z_][A-Za-z0-9_]*"), "delta": re.compile(r"[^ ,;{}()\n\t=]*")}
 
 
 def widen(one: DataType, other: DataType) -> DataType | None:
@@ -88,6 +92,39 @@ def _structs(one: StructType, other: StructType) -> StructType | None:
     return StructType(fields)
 
 
+def name_problem(table: str, kind: str, schema: StructType) -> str:
+    """Why files can't hold a table by the names of its columns, and what to do; empty where they can. Pure.
+
+    Args:
+        table: its name, for the text.
+        kind: the format.
+        schema: the columns.
+    """
+    pair = twins(schema.names)
+    if pair is not None:
+        return (f"table {table}: columns {pair[0]} and {pair[1]} differ only in upper and lower case, which files can't hold: "
+                "rename or drop one in the source, or rename it on its way (transform ReplaceField)")
+    allowed = _ALLOWED.get(kind)
+    for field in schema.fields:
+        if allowed is not None and not allowed.fullmatch(field.name):
+            return (f"table {table} has a column {field.name!r}, and files of {kind} can't hold that name: rename it in the "
+                    "source or on its way (transform ReplaceField), or write another sink.files.format")
+        for inner in _structs_in(field.dataType):
+            problem = name_problem(f"{table}, column {field.name}", kind, inner)
+            if problem:
+                return problem
+    return ""
+
+
+def _structs_in(kind: DataType) -> list[StructType]:
+    """The structs of a type that are in no other struct."""
+    if isinstance(kind, StructType):
+        return [kind]
+    if isinstance(kind, ArrayType):
+        return _structs_in(kind.elementType)
+    return [*_structs_in(kind.keyType), *_structs_in(kind.valueType)] if isinstance(kind, MapType) else []
+
+
 def evolve(table: str, known: StructType | None, new: StructType, system: Sequence[str]) -> StructType:
     """The table's schema after rows of ``new`` came: columns of ``known`` first, then new ones, then ``system`` columns.
 
@@ -109,12 +146,9 @@ def evolve(table: str, known: StructType | None, new: StructType, system: Sequen
         fields.append(StructField(field.name, kind, nullable=True))
     fields += [StructField(field.name, _plain(field.dataType), nullable=True) for field in new.fields
                if field.name not in known.names]
-    lower: dict[str, str] = {}
-    for field in fields:
-        twin = lower.setdefault(field.name.lower(), field.name)
-        if twin != field.name:
-            raise Fatal(f"table {table}: columns {twin} and {field.name} differ only in upper and lower case, which files "
-                        "can't hold: rename or drop one in the source")
+    problem = name_problem(table, "parquet", StructType(fields))
+    if problem:
+        raise Fatal(problem)
     own = [field for field in fields if field.name not in system]
     return StructType(own + [field for name in system for field in fields if field.name == name])
 

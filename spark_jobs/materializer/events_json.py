@@ -9,6 +9,7 @@ import msgspec
 
 from connectors.errors import Fatal
 from connectors.formats.cql_schema import renamer
+from connectors.formats.names import fits_struct
 from connectors.schema import Type
 from spark_jobs.materializer.decode_rows import storable
 from spark_jobs.materializer.events import (
@@ -110,9 +111,10 @@ def refuse_unknown(options: MergeOptions, shape: Shape) -> None:
 
 def images(columns: Sequence[Column]) -> Callable[[Sequence[Any]], bytes]:
     """The function from the values of ``columns`` to a JSON object."""
+    names = [column.field for column in columns]
     fields: list[Any] = [f"f{index}" for index in range(len(columns))]
-    made: Any = msgspec.defstruct("Image", fields, rename={f"f{index}": column.field for index, column in enumerate(columns)},
-                                  gc=False)
+    made: Any = (msgspec.defstruct("Image", fields, rename=dict(zip(fields, names, strict=True)), gc=False)
+                 if all(map(fits_struct, names)) else lambda *values: dict(zip(names, values, strict=True)))
     mends = [(index, mend) for index, column in enumerate(columns) if (mend := _mend(column)) is not None]
     if not mends:
         return lambda values: _encode(made(*values))

@@ -35,9 +35,9 @@ def json_type(schema: Schema) -> Any:
     """The type by which msgspec reads a value of ``schema``; always or null."""
     form = form_of(schema)
     if form is Form.CELL:
-        return _record("Cell", {"value": json_type(schema.fields[0].schema)}) | None
+        return record_type("Cell", {"value": json_type(schema.fields[0].schema)}) | None
     if form is Form.VARIABLE_DECIMAL:
-        return _record("VariableDecimal", {"scale": int, "value": bytes}) | None
+        return record_type("VariableDecimal", {"scale": int, "value": bytes}) | None
     if form is Form.DECIMAL:
         return str | int | float | None  # Base64, or a number by JsonConverter's decimal.format=NUMERIC
     if form is Form.TEXT:
@@ -52,7 +52,7 @@ def json_type(schema: Schema) -> Any:
     if kind in {Type.FLOAT32, Type.FLOAT64}:
         return float | None
     if kind is Type.STRUCT:
-        return _record(schema.name or "Struct", {member.name: json_type(member.schema) for member in schema.fields}) | None
+        return record_type(schema.name or "Struct", {member.name: json_type(member.schema) for member in schema.fields}) | None
     if kind is Type.ARRAY and schema.value_schema is not None:
         return list[json_type(schema.value_schema)] | None  # type: ignore[misc]  # types are made at run time
     if kind is Type.MAP and schema.value_schema is not None and schema.key_schema is not None:
@@ -62,7 +62,12 @@ def json_type(schema: Schema) -> Any:
     return {Type.BOOLEAN: bool, Type.STRING: str, Type.BYTES: bytes}[kind] | None
 
 
-def _record(name: str, members: dict[str, Any]) -> Any:
+def record_type(name: str, members: dict[str, Any]) -> Any:
+    """The type by which msgspec reads an object as a dict of these members; others are left out."""
+    for member in members:
+        # msgspec compares names in UTF-8, which Python makes on demand and keeps in the string itself. msgspec does not
+        # demand it for members of a TypedDict, so it would not find names that are not ASCII. Encoding demands it.
+        msgspec.json.encode(member)
     return TypedDict(name.rpartition(".")[2] or "Struct", members, total=False)  # type: ignore[operator]
 
 

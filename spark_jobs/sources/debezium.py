@@ -43,6 +43,10 @@ class DebeziumSource(Source):
         """See ``Source.changes``."""
         return self._decoding.changes(batch)
 
+    def refused(self, namespace: str) -> None:
+        """See ``Source.refused``."""
+        self._decoding.refused(namespace)
+
     def written(self) -> None:
         """See ``Source.written``."""
         self._decoding.written()

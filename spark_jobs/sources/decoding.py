@@ -30,7 +30,7 @@ from spark_jobs.sources.kinds import (
 )
 from spark_jobs.sources.layout import Layout, envelope_layout, flat_layout
 from spark_jobs.sources.rows import PAYLOAD, Kind, Plan, classify
-from spark_jobs.sources.tables import SchemaFiles, from_json, lacking, merged, to_json
+from spark_jobs.sources.tables import SchemaFiles, from_json, lacking, merged, restore, to_json
 from spark_jobs.sources.tasks import FIELDS
 
 if TYPE_CHECKING:
@@ -119,6 +119,7 @@ class Decoding:
         self._known: dict[Ref, Known] = {}
         self._files = SchemaFiles(context.spark, config.get("checkpoint.location"))
         self.tables: dict[str, TableSchema] = {}
+        self._earlier: dict[str, TableSchema] = {}
         self._loaded = False
         self._unsaved = False
         if self._values == "avro" and self._keys == "json":
@@ -160,7 +161,7 @@ class Decoding:
         shown = {ref.topic for ref in present}.union(*(each.topics for each in loose.values()))
         for topic in sorted(buried - shown):
             self._recall(topic, groups, loose)
-        before = dict(self.tables)
+        before = self._earlier = dict(self.tables)
         samples = dict(self._samples)
         layouts = {
             namespace: self._merge(namespace, groups.get(namespace, []), loose.get(namespace))
@@ -171,6 +172,10 @@ class Decoding:
             TableChanges(self.tables[namespace], self._frame(batch, namespace, groups, loose, layouts, unusable, report))
             for namespace in layouts
         ]
+
+    def refused(self, namespace: str) -> None:
+        """See ``Source.refused``."""
+        restore(self.tables, self._earlier, namespace)
 
     def written(self) -> None:
         """See ``Source.written``."""

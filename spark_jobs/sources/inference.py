@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import types as t
 
 from connectors.errors import ConfigInvalid, Skippable
-from spark_jobs.contract import SYSTEM_COLUMNS, Column
+from spark_jobs.contract import Column
+from spark_jobs.sources.layout import check_names
 from spark_jobs.sources.types import type_from_json, wider_inferred
 
 if TYPE_CHECKING:
@@ -91,12 +92,11 @@ class Seen:
         """The table's columns: the key first; declared types count, also of columns that no record has shown yet.
 
         Raises:
-            Skippable: a key column has no type: no record has a value for it and it is not declared.
+            Skippable: a key column has no type: no record has a value for it and it is not declared; or a name can't be used
+                (``check_names``).
         """
         types = {**self.types, **declared}
-        for name in types:
-            if name.lower() in SYSTEM_COLUMNS:
-                raise Skippable(f"Table {self.namespace} has a column {name}, which is the name of a system column of jobs.")
+        check_names(f"Table {self.namespace}", types)
         missing = [name for name in keys if name not in types]
         if missing:
             raise Skippable(f"Table {self.namespace}: no record has its key column {', '.join(missing)}.")

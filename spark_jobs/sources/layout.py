@@ -12,7 +12,7 @@ from spark_jobs.sources.flat import Flat, flat_of
 from spark_jobs.sources.types import Form, form_of, length_of, spark_type
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 
 #: Names under which a Debezium ``source`` gives the database and the table; the first that is there counts.
@@ -51,17 +51,12 @@ class Layout:
         """The table's columns as this version has them; the columns ``keys`` are first and are its key.
 
         Raises:
-            Skippable: a column's type has no counterpart in Spark, or its name is one of the system columns.
+            Skippable: a column's type has no counterpart in Spark, or its name can't be used (``check_names``).
         """
         hidden = self.flat.hidden if self.flat is not None else ()
         row = {field.name: field.schema for field in self.row if field.name not in hidden}
         row |= {field.name: field.schema for field in self.key if field.name not in row and field.name in keys}
-        for name in row:
-            if name.lower() in SYSTEM_COLUMNS:
-                raise Skippable(
-                    f"The table has a column {name}, which is the name of a system column of jobs "
-                    f"({', '.join(SYSTEM_COLUMNS)}). Rename it in the connector (transform ReplaceField)."
-                )
+        check_names("The table", row)
         missing = [name for name in keys if name not in row]
         if missing:
             raise Skippable(f"The key column {', '.join(missing)} is neither in the record's key nor in its value.")
@@ -70,6 +65,26 @@ class Layout:
             Column(name, spark_type(row[name], name), nullable=name not in keys, key=name in keys, length=length_of(row[name]))
             for name in names
         )
+
+
+def check_names(table: str, names: Iterable[str]) -> None:
+    """Refuse names of columns that no job can use.
+
+    Args:
+        table: how messages begin: what has the columns.
+        names: of its columns.
+
+    Raises:
+        Skippable: a name is one of the system columns, or is no text (half of a surrogate pair, which JSON can write).
+    """
+    for name in names:
+        if name.lower() in SYSTEM_COLUMNS:
+            raise Skippable(
+                f"{table} has a column {name}, which is the name of a system column of jobs "
+                f"({', '.join(SYSTEM_COLUMNS)}). Rename it in the connector (transform ReplaceField)."
+            )
+        if not name.isascii() and any("\ud800" <= character <= "\udfff" for character in name):
+            raise Skippable(f"{table} has a column {name!r}, whose name is no valid text. Rename it in the source.")
 
 
 def envelope_layout(value: Schema | None, key: Schema | None) -> Layout:

@@ -72,6 +72,10 @@ class PlainSource(Source):
         """See ``Source.changes``."""
         return self._decoding.changes(batch)
 
+    def refused(self, namespace: str) -> None:
+        """See ``Source.refused``."""
+        self._decoding.refused(namespace)
+
     def written(self) -> None:
         """See ``Source.written``."""
         self._decoding.written()

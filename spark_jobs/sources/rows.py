@@ -21,11 +21,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.errors import Skippable
+from connectors.formats.names import fits_struct
 from connectors.formats.order_number import MEMBERS, micros, order_number
 from spark_jobs.contract import SYSTEM_COLUMNS
-from spark_jobs.sources.columns import arrow_type, builder, iso_timestamp, json_type
+from spark_jobs.sources.columns import arrow_type, builder, iso_timestamp, json_type, record_type
 from spark_jobs.sources.flat import Flat, op_of
 from spark_jobs.sources.layout import DATABASES, TABLES
+from spark_jobs.sources.misfits import find_misfit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -213,35 +215,42 @@ class _Reader:
             if layout.flat is not None
             else {}
         )
+        self.fields = fields
+        members = {**{self.attribute[name]: name for name in names}, **{mark: name for mark, (name, _) in marks.items()}}
+        kinds = {self.attribute[name]: json_type(fields[name]) for name in names}
+        kinds |= {mark: kind for mark, (_, kind) in marks.items()}
+        # msgspec's structs refuse some names of members; such rows are read as dicts, which is slower.
+        plain = all(map(fits_struct, members.values()))
+        self._members = {} if plain else {name: attribute for attribute, name in members.items()}
         self.row_type = msgspec.defstruct(
             "Row",
-            [
-                *((self.attribute[name], json_type(fields[name]), None) for name in names),
-                *((mark, kind, None) for mark, (_, kind) in marks.items()),
-                *((name, None, None) for name in reserved),
-            ],
-            rename={**{self.attribute[name]: name for name in names}, **{mark: name for mark, (name, _) in marks.items()}},
+            [*((attribute, kind, None) for attribute, kind in kinds.items()), *((name, None, None) for name in reserved)],
+            rename=members if plain else None,
             gc=False,
         )
-        self.payload: Any = (
-            self.row_type
+        self._read_type: Any = self.row_type
+        if not plain:
+            named = {members[attribute]: kind for attribute, kind in kinds.items()}
+            self._read_type = record_type("Row", {**named, **dict.fromkeys(reserved)})
+        self._payload: Any = (
+            self._read_type
             if self.flat is not None
             else msgspec.defstruct(
                 "Payload",
                 [
                     ("op", str),
-                    ("after", self.row_type | None, None),
+                    ("after", self._read_type | None, None),
                     ("before", msgspec.Raw, _NULL),
                     ("source", Source, msgspec.field(default_factory=Source)),
                 ],
                 gc=False,
             )
         )
-        self.many = msgspec.json.Decoder(self.payload)
-        self.wrapped: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
-            msgspec.defstruct("Wrapped", [("payload", self.payload)], gc=False)
+        self._many = msgspec.json.Decoder(self._payload)
+        self._wrapped: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
+            msgspec.defstruct("Wrapped", [("payload", self._payload)], gc=False)
         )
-        self.row = msgspec.json.Decoder(self.row_type | None)
+        self._row = msgspec.json.Decoder(self._read_type | None)
         #: Per column of the table: what takes it from a row and what makes its array; None where this version lacks it.
         self.builders = [
             (attrgetter(self.attribute[column.name]), builder(fields[column.name], column.type))
@@ -256,10 +265,10 @@ class _Reader:
         if prefix:
             size = len(prefix)
             text = b'{"payload":' + b'\n{"payload":'.join([value[size:] for value in values])
-            decoder = self.wrapped
+            decoder = self._wrapped
         else:
             text = b"\n".join(values)
-            decoder = self.many
+            decoder = self._many
         # A record is a line: a raw line feed inside of one would let two bad records pass for two good ones.
         if text.count(b"\n") != len(values) - 1:
             return None
@@ -269,7 +278,30 @@ class _Reader:
             return None
         if len(found) != len(values):
             return None
-        return [each.payload for each in found] if prefix else found
+        payloads = [each.payload for each in found] if prefix else found
+        return [self._opened(each) for each in payloads] if self._members else payloads
+
+    def payload(self, value: bytes, *, wrapped: bool) -> Any:
+        """The payload of one record: of the member ``payload`` if ``wrapped``, else the whole value."""
+        return self._opened(self._wrapped.decode(value).payload if wrapped else self._many.decode(value))
+
+    def image(self, value: msgspec.Raw) -> Any:
+        """The row in the text of an image; None for null."""
+        return self._struct(self._row.decode(value))
+
+    def _opened(self, payload: Any) -> Any:
+        """``payload`` with its row as a ``row_type``."""
+        if not self._members:
+            return payload
+        if self.flat is not None:
+            return self._struct(payload)
+        payload.after = self._struct(payload.after)
+        return payload
+
+    def _struct(self, row: Any) -> Any:
+        if not self._members or row is None:
+            return row
+        return self.row_type(**{self._members[name]: value for name, value in row.items() if name in self._members})
 
     def fill_key(self, row: Any, key: bytes | None, *, missing_only: bool) -> None:
         """Set the key columns of ``row`` from the record's key."""
@@ -280,7 +312,8 @@ class _Reader:
             found = found["payload"]
         if not isinstance(found, dict):
             return
-        converted = msgspec.convert({name: item for name, item in found.items() if name in self.attribute}, self.row_type)
+        given = {name: item for name, item in found.items() if name in self.attribute}
+        converted = self._struct(msgspec.convert(given, self._read_type))
         for attribute in self.key_attributes:
             if not missing_only or getattr(row, attribute) is None:
                 setattr(row, attribute, getattr(converted, attribute))
@@ -365,7 +398,7 @@ class TableDecoder:
                     self._arrays(reader, changes, batch)  # raises for values that no column takes
             except _BAD as error:
                 if value is None or self._concerns(value, batch, index):
-                    self._bad(batch, index, error)
+                    self._bad(batch, index, self._explained(value, error))
                 continue
             if reader is not of and run and of is not None:
                 yield self._arrays(of, run, batch)
@@ -384,16 +417,26 @@ class TableDecoder:
             reader = self._readers.get(b"")
             if reader is None:
                 return None
-            payload = reader.many.decode(value)
-            return (reader, payload)
+            return reader, reader.payload(value, wrapped=False)
         reader = self._readers.get(text)
         if reader is not None:
             if text.endswith(PAYLOAD):
-                return reader, reader.wrapped.decode(b'{"payload":' + value[len(text) :]).payload
-            return reader, reader.wrapped.decode(value).payload
+                return reader, reader.payload(b'{"payload":' + value[len(text) :], wrapped=True)
+            return reader, reader.payload(value, wrapped=True)
         if text in self._plan.foreign:
             return None
         raise Skippable("The record's schema is none of those that the job found in this batch; report this as a defect.")
+
+    def _explained(self, value: bytes | None, error: Exception) -> Exception:
+        """The error for a bad record, with table, column and value where one value is to blame."""
+        if value is None or isinstance(error, Skippable):
+            return error
+        kind, text = classify(value)
+        reader = self._readers.get(text)
+        if kind is Kind.BAD or reader is None:
+            return error
+        envelope, loose = reader.flat is None, kind is Kind.PLAIN
+        return find_misfit(value, self._plan.schema, reader.fields, envelope=envelope, loose=loose) or error
 
     def _concerns(self, value: bytes, batch: pa.RecordBatch, index: int) -> bool:
         """Whether a bad record is to be reported here: not what the search for schemas has reported, nor another table's."""
@@ -430,10 +473,10 @@ class TableDecoder:
                     TRUNCATE if payload.op == "t" else f"The event's op is {payload.op!r}; known are c, r, u, d, t, m."
                 )
             if op == "d":
-                row = reader.row.decode(payload.before) or reader.row_type()
+                row = reader.image(payload.before) or reader.row_type()
             else:
                 if before_wanted and op == "u" and payload.before != _NULL:
-                    old = reader.row.decode(payload.before)
+                    old = reader.image(payload.before)
                     if reader.lacks_key:
                         reader.fill_key(old, batch.column("key")[index].as_py(), missing_only=True)
                     result.append(Change(old, "b", source, index))

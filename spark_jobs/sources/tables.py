@@ -79,6 +79,14 @@ def lacking(schema: TableSchema, columns: Iterable[Column]) -> TableSchema:
     return schema if changed == schema.columns else TableSchema(schema.namespace, changed)
 
 
+def restore(tables: dict[str, TableSchema], before: Mapping[str, TableSchema], name: str) -> None:
+    """Make the table ``name`` of ``tables`` what it was in ``before``."""
+    if name in before:
+        tables[name] = before[name]
+    else:
+        tables.pop(name, None)
+
+
 def to_json(tables: Mapping[str, TableSchema], extra: Mapping[str, Any]) -> str:
     """What is kept of the tables; ``extra`` is a source's own."""
     return json.dumps(

@@ -21,10 +21,12 @@ from connectors.formats.ums import SIGNALS, UID, WITH_ROWS, Namespace
 from connectors.options import ConfigDef
 from spark_jobs.contract import UMS_COLUMNS, Column, Source, TableChanges, TableSchema
 from spark_jobs.dead_letters import DeadLetters
+from spark_jobs.misfit import Misfit
 from spark_jobs.sources.columns import arrow_type
 from spark_jobs.sources.decoding import COMMON_KEYS, frame_type
+from spark_jobs.sources.layout import check_names
 from spark_jobs.sources.rows import KAFKA_FIELDS, SYSTEM_TYPES, TIMESTAMP, Report
-from spark_jobs.sources.tables import SchemaFiles, from_json, lacking, merged, to_json
+from spark_jobs.sources.tables import SchemaFiles, from_json, lacking, merged, restore, to_json
 from spark_jobs.sources.tasks import FIELDS
 
 if TYPE_CHECKING:
@@ -133,6 +135,7 @@ def layout_of(schema: bytes) -> UmsLayout:
     missing = [name for name in UMS_COLUMNS if name not in names and name != UID]
     if missing:
         raise Skippable(f"The message lacks the system fields {', '.join(missing)}.")
+    check_names(f"Table {data['namespace']}", (name for name in names if name not in UMS_COLUMNS))
     return UmsLayout(data["namespace"], names, kinds)
 
 
@@ -148,6 +151,7 @@ class UmsSource(Source):
         super().__init__(context)
         self._files = SchemaFiles(context.spark, context.config.get("checkpoint.location"))
         self._tables: dict[str, TableSchema] = {}
+        self._before: dict[str, TableSchema] = {}
         self._versions: dict[str, tuple[int, str]] = {}
         self._loaded = False
         self._unsaved = False
@@ -163,13 +167,17 @@ class UmsSource(Source):
             if found["protocol"] in WITH_ROWS:
                 layout = layout_of(bytes(found["schema"]))
                 groups.setdefault(layout.table, {})[bytes(found["schema"])] = layout
-        before = dict(self._tables)
+        before = self._before = dict(self._tables)
         for table, layouts in groups.items():
             self._merge(table, layouts)
         self._unsaved |= before != self._tables
         return [
             TableChanges(self._tables[table], self._frame(rows, table, layouts, report)) for table, layouts in groups.items()
         ]
+
+    def refused(self, namespace: str) -> None:
+        """See ``Source.refused``."""
+        restore(self._tables, self._before, UmsLayout(namespace, (), ()).table)
 
     def written(self) -> None:
         """See ``Source.written``."""
@@ -344,8 +352,8 @@ class UmsDecoder:
             raise Skippable("ums_op_ is none of i, u, d, b.")
         records = batch.select(KAFKA_FIELDS).take(indexes)
         system = [
-            cast(texts["ums_id_"], "long"),
-            cast(texts["ums_ts_"], "datetime"),
+            self._cast("ums_id_", texts["ums_id_"], "long"),
+            self._cast("ums_ts_", texts["ums_ts_"], "datetime"),
             pa.array(texts["ums_op_"], pa.string()),
             pa.array(texts[UID] if UID in texts else _uids(records, run), pa.string()),
             records.column("topic"),
@@ -358,7 +366,7 @@ class UmsDecoder:
         for column in self._schema.columns:
             target = self._arrow.field(column.name).type
             array = (
-                cast(texts[column.name], kinds[column.name]).cast(target)
+                self._cast(column.name, texts[column.name], kinds[column.name], target)
                 if column.name in texts
                 else pa.nulls(len(tuples), target)
             )
@@ -367,6 +375,28 @@ class UmsDecoder:
             arrays.append(array)
         built = pa.RecordBatch.from_arrays([*arrays, *system], schema=self._arrow)
         return built if self._before else built.filter(pc.not_equal(built.column("ums_op_"), "b"))
+
+
+    def _cast(self, column: str, values: Sequence[str | None], kind: str, target: pa.DataType | None = None) -> pa.Array:
+        """The array of a column's values.
+
+        Raises:
+            Misfit: a value is none of the type.
+        """
+        def made(some: Sequence[str | None]) -> pa.Array:
+            array = cast(some, kind)
+            return array if target is None else array.cast(target)
+
+        try:
+            return made(values)
+        except _BAD as error:
+            for value in values:
+                try:
+                    made([value])
+                except _BAD as own:
+                    fix = "Correct it in the source; with errors.tolerance=all such messages are put aside"
+                    raise Misfit(self._schema.namespace, column, kind, value, own, fix) from None
+            raise error from None
 
 
 def _uids(records: pa.RecordBatch, run: Sequence[tuple[int, list[list[str | None]]]]) -> list[str]:

@@ -76,6 +76,8 @@ async def shape(connection: Any, name: TableName) -> Shape:
     Raises:
         Retriable: the connection is lost.
     """
+    if not name.possible:  # the server fails queries with such names (error 1267)
+        return ()
     return tuple(tuple(row) for row in await query(connection, _SHAPE, (name.database, name.table)))
 
 
@@ -100,7 +102,7 @@ async def estimates(connection: Any, names: list[TableName]) -> dict[tuple[str, 
         Retriable: the connection is lost.
     """
     found: dict[tuple[str, str], int] = {}
-    for database in sorted({name.database for name in names}):
+    for database in sorted({name.database for name in names if name.possible}):
         rows = await query(connection, "SELECT TABLE_NAME, TABLE_ROWS FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s",
                            (database,))
         found.update({(database, str(table)): int(count) for table, count in rows if count is not None})

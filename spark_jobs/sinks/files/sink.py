@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from connectors.errors import Fatal, Retriable
 from spark_jobs.causes import WorkerCrashed, cause_of
-from spark_jobs.contract import Batch, JobContext, Sink, TableChanges
+from spark_jobs.contract import Batch, JobContext, Sink, TableChanges, TableSchema
 from spark_jobs.history.rolling import small_files
 from spark_jobs.metrics import JobMetric
 from spark_jobs.sinks.files import config as options
@@ -105,6 +105,15 @@ class FilesSink(Sink):
             from spark_jobs.history.reader import table_directories
 
             self._found.extend(table_directories(self.context.spark, self._root))
+
+    def refusal(self, schema: TableSchema) -> str:
+        """See ``Sink``."""
+        from pyspark.sql.types import StructField, StructType
+
+        from spark_jobs.history.schema import name_problem
+
+        columns = StructType([StructField(each.name, each.type) for each in schema.columns])
+        return name_problem(schema.namespace, self._writing.format, columns)
 
     def write(self, batch: Batch) -> int:
         """See ``Sink``."""

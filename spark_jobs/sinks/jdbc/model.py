@@ -124,6 +124,9 @@ class Dialect(Protocol):
     def quote(self, name: str) -> str:
         """An identifier, quoted."""
 
+    def refuses(self, name: str) -> str:
+        """Why the database can hold no table or column of that name (``it is empty``); empty where it can. Pure."""
+
     def column_type(self, column: Column, key_length: int) -> str:
         """The SQL type of a source's column. Raises ``Fatal`` where the database has none."""
 

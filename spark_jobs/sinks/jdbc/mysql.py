@@ -68,6 +68,17 @@ class MySql:
         """An identifier, quoted."""
         return "`" + name.replace("`", "``") + "`"
 
+    def refuses(self, name: str) -> str:
+        """Why there can be no column or table of that name. Source: MariaDB's documentation, "Identifier Names"."""
+        if not name:
+            return "it is empty"
+        if name.endswith(" "):
+            return "it ends with a space"
+        beyond = next((each for each in name if each > "\uffff"), "")
+        if beyond:
+            return f"it has the character {beyond} (U+{ord(beyond):X}), and names have characters up to U+FFFF only"
+        return "it has a NUL character" if "\0" in name else ""
+
     def column_type(self, column: Column, key_length: int) -> str:
         """The SQL type of a source's column. Raises ``Fatal`` where there is none."""
         name = column.type.typeName()
@@ -211,6 +222,9 @@ class MySql:
     def rights(self, connection: Connection, schema: str, *, create: bool) -> list[str]:
         """What the login may not do and the sink needs. Blocks."""
         missing: list[str] = []
+        reason = self.refuses(schema) if schema else ""
+        if reason:  # the server fails queries with such names (error 1267)
+            return [f"there can be no database {schema}: {reason}; choose another sink.jdbc.schema"]
         with connection.cursor() as cursor:
             cursor.execute("SELECT COALESCE(NULLIF(%s, ''), DATABASE()), CURRENT_USER(), @@read_only", (schema,))
             database, user, read_only = cursor.fetchone()

@@ -34,6 +34,7 @@ _SYSTEM: Final = {
 #: SQLSTATEs (classes of two, whole ones of five) by what they ask for. Source: PostgreSQL's manual, appendix A.
 _RETRY: Final = ("08", "40", "53", "57P01", "57P02", "57P03", "57P05", "57014", "55P03", "55006", "58", "25006")
 _DATA: Final = ("22", "23")
+_SYSTEM_COLUMNS: Final = frozenset(("tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"))
 _COPY_PIECE: Final = 1 << 20
 
 
@@ -46,6 +47,14 @@ class PostgreSql:
     def quote(self, name: str) -> str:
         """An identifier, quoted."""
         return '"' + name.replace('"', '""') + '"'
+
+    def refuses(self, name: str) -> str:
+        """Why there can be no column or table of that name. Source: the manual, "Identifiers" and "System Columns"."""
+        if not name:
+            return "it is empty"
+        if name in _SYSTEM_COLUMNS:
+            return "PostgreSQL has a system column of that name"
+        return "it has a NUL character" if "\0" in name else ""
 
     def column_type(self, column: Column, key_length: int) -> str:
         """The SQL type of a source's column."""

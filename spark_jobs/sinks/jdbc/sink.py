@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from connectors.errors import Fatal, Retriable
 from spark_jobs.contract import Sink
+from spark_jobs.frames import numbered
 from spark_jobs.sinks.jdbc import plan as plans
 from spark_jobs.sinks.jdbc.config import CONFIG_DEF, INSERT, SPLIT, complaints, settings
 from spark_jobs.sinks.jdbc.dialects import dialect
 from spark_jobs.sinks.jdbc.model import Fault
 from spark_jobs.sinks.jdbc.rows import POSITION
-from spark_jobs.sinks.jdbc.tables import Columns, Tables
+from spark_jobs.sinks.jdbc.tables import Columns, Tables, name_problem
 from spark_jobs.sinks.jdbc.task import OUTCOME_DDL, TaskWriter
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from connectors.options import Config, ConfigDef
-    from spark_jobs.contract import Batch, JobContext, TableChanges
+    from spark_jobs.contract import Batch, JobContext, TableChanges, TableSchema
     from spark_jobs.dead_letters import DeadLetters
     from spark_jobs.sinks.jdbc.config import Settings
     from spark_jobs.sinks.jdbc.model import Connection, Dialect, Plan
@@ -89,6 +90,10 @@ class JdbcSink(Sink):
                     return [f"sink.jdbc.ssl.root.cert: {chosen.login.text}: {error}"]
                 raise
             return [_login_problem(chosen, error)]
+
+    def refusal(self, schema: TableSchema) -> str:
+        """See ``contract.Sink``."""
+        return name_problem(self._settings, self._dialect, schema)
 
     def write(self, batch: Batch) -> int:
         """Write a batch; see ``contract.Sink.write``. Returns rows written after reduction to the newest per key."""
@@ -203,18 +208,18 @@ def projected(changes: TableChanges, names: Columns, chosen: Settings) -> DataFr
     """The rows as they are loaded: the source's columns as c0, c1 ..., nested ones as JSON, then the system's columns."""
     from pyspark.sql import functions
 
-    frame = changes.frame
+    frame = numbered(changes.frame, len(changes.schema.columns))
     if chosen.mode != INSERT:
         frame = frame.where(functions.col("ums_op_") != "b")  # the image before an update is history only
     kinds = {column.name: column.type.typeName() for column in changes.schema.columns}
     selected: list[SparkColumn] = []
     for number, (source, _) in enumerate(names.pairs):
-        column = functions.col(_tick(source))
+        column = functions.col(f"c{number}")
         if kinds[source] in _NESTED:
             column = functions.to_json(column, {"ignoreNullFields": "false"})
         elif kinds[source] not in _PLAIN:
             column = column.cast("string")
-        selected.append(column.alias(f"c{number}"))  # mapInArrow takes a point in a name for a path
+        selected.append(column.alias(f"c{number}"))
     version = functions.col("ums_id_" if chosen.position == "ums_id" else "kafka_offset_").alias("ums_id_")
     selected += [version, functions.col("ums_ts_"), functions.col("ums_op_")]
     system = (*plans.table_system(chosen), *(plans.SPLIT_SYSTEM if chosen.mode == SPLIT else ()))
@@ -227,10 +232,6 @@ def projected(changes: TableChanges, names: Columns, chosen: Settings) -> DataFr
 
 def _parts(frame: DataFrame) -> int:
     return int(frame._jdf.queryExecution().toRdd().getNumPartitions())  # noqa: SLF001 - plans, but runs nothing
-
-
-def _tick(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _login_problem(chosen: Settings, error: Exception) -> str:

@@ -27,25 +27,45 @@ class Columns:
     keys: tuple[str, ...]
 
 
+def name_problem(settings: Settings, dialect: Dialect, schema: TableSchema) -> str:
+    """Why the database can't hold a table by its name or those of its columns, and what to do; empty where it can. Pure."""
+    seen: dict[str, str] = {}
+    where, table = plans.target(settings, dialect, schema.namespace)
+    for name in (*([where] if where else []), table, plans.side_name(settings, dialect, table), settings.commit_table):
+        reason = dialect.refuses(name)
+        if reason:
+            return (f"table {schema.namespace} can't be written to a table {name!r}: {reason}; choose another name by "
+                    "sink.jdbc.table, sink.jdbc.schema, sink.jdbc.side.table.suffix or sink.jdbc.commit.table")
+    for column in schema.columns:
+        name = _short(dialect, column.name)
+        reason = dialect.refuses(name)
+        if reason:
+            return (f"table {schema.namespace} has a column {column.name!r}, which the database can't hold: {reason}; "
+                    "rename it in the source or on its way (transform ReplaceField)")
+        same = name if dialect.octets else name.lower()  # MariaDB's and MySQL's column names know no case
+        if same in _RESERVED:
+            return (f"table {schema.namespace} has a column {column.name}, which is the name of a column of the sink; "
+                    "rename it in the source's view of it")
+        if same in seen:
+            return (f"table {schema.namespace}: the columns {seen[same]} and {column.name} have one name in the database; "
+                    "rename one in the source or on its way (transform ReplaceField)")
+        seen[same] = column.name
+    return ""
+
+
+def _short(dialect: Dialect, name: str) -> str:
+    return shorten(name, dialect.max_name, octets=dialect.octets)
+
+
 def columns(settings: Settings, dialect: Dialect, schema: TableSchema) -> Columns:
     """Names of a table's columns. Pure.
 
     Raises:
-        Fatal: no key where the mode needs one; names that mean the same in the database, or that the sink uses itself.
+        Fatal: no key where the mode needs one; names that the database can't hold (``name_problem``).
     """
-    def short(name: str) -> str:
-        return shorten(name, dialect.max_name, octets=dialect.octets)
-
-    seen: dict[str, str] = {}
-    for column in schema.columns:
-        name = short(column.name)
-        same = name if dialect.octets else name.lower()  # MariaDB's and MySQL's column names know no case
-        if same in _RESERVED:
-            raise Fatal(f"table {schema.namespace} has a column {column.name}, which is the name of a column of the sink; "
-                        "rename it in the source's view of it")
-        if same in seen:
-            raise Fatal(f"table {schema.namespace}: the columns {seen[same]} and {column.name} have one name in the database")
-        seen[same] = column.name
+    problem = name_problem(settings, dialect, schema)
+    if problem:
+        raise Fatal(problem)
     keys = [column.name for column in schema.key]
     if not keys and settings.mode != INSERT:
         keys = list(settings.key_columns)
@@ -54,7 +74,8 @@ def columns(settings: Settings, dialect: Dialect, schema: TableSchema) -> Column
             raise Fatal(
                 f"table {schema.namespace} has no primary key" + (f" and no column {missing[0]}" if missing else "")
                 + f": sink.jdbc.mode={settings.mode} needs one. Name it in sink.jdbc.key.columns, or use sink.jdbc.mode=insert")
-    return Columns(tuple((column.name, short(column.name)) for column in schema.columns), tuple(map(short, keys)))
+    return Columns(tuple((column.name, _short(dialect, column.name)) for column in schema.columns),
+                   tuple(_short(dialect, name) for name in keys))
 
 
 def changes(dialect: Dialect, table: str, present: Existing, wanted: tuple[Wanted, ...], *, strict_null: bool

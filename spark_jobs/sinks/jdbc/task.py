@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import re
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -32,6 +33,9 @@ OUTCOME: Final = pa.schema([("rows", pa.int64()), ("loaded", pa.int64()), ("skip
                             ("retries", pa.int64()), ("error", pa.string()), ("passing", pa.bool_())])
 _LONGEST_PAUSE_S: Final = 10.0
 _VALUE_SHOWN: Final = 200
+#: How PostgreSQL (in COPY's context) and MariaDB name the column whose value they refuse.
+_COPY_COLUMN: Final = re.compile(r"^COPY .*?, line \d+, column (.+?)(?:: .*)?$", re.MULTILINE)
+_COLUMN: Final = re.compile(r"[Cc]olumn (?:'(.+?)'|(?:`[^`]*`\.)*`(.+?)`)(?: at row| |$)")
 
 
 @dataclass(slots=True)
@@ -256,8 +260,10 @@ class _Writer:
         (row,) = bad.row.to_pylist()
         key = ", ".join(f"{name}={row[name]!r}"[:_VALUE_SHOWN] for name in self.plan.keys)
         where = f"{row[TOPIC]}-{row[PARTITION]} offset {row[OFFSET]}{' with ' + key if key else ''}"
-        return (f"{self._table()} refuses the row of {where}: {_text(bad.cause)}. Change the column so that it can hold the "
-                "value, or set errors.tolerance=all to put such rows aside")
+        column = column_of(bad.cause)
+        value = f" (column {column}, value {row[column]!r}"[:_VALUE_SHOWN] + ")" if column in row else ""
+        return (f"{self._table()} refuses the row of {where}: {_text(bad.cause)}{value}. Change the column so that it can hold "
+                "the value, or set errors.tolerance=all to put such rows aside")
 
 
 _COMMIT: Final = ("job_", "table_", "kafka_topic_", "kafka_partition_", "next_offset_")
@@ -265,6 +271,16 @@ _COMMIT: Final = ("job_", "table_", "kafka_topic_", "kafka_partition_", "next_of
 
 def _own(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name not in (TOPIC, PARTITION, OFFSET)}
+
+
+def column_of(error: BaseException) -> str:
+    """The column that an error is about, where the database says so: PostgreSQL for COPY, MariaDB and MySQL for most."""
+    context = getattr(getattr(error, "diag", None), "context", None)
+    if context is not None:
+        found = _COPY_COLUMN.search(context)
+        return found[1] if found is not None else ""
+    found = _COLUMN.search(str(error.args[-1] if error.args else ""))
+    return next(filter(None, found.groups()), "") if found is not None else ""
 
 
 def _text(error: BaseException) -> str:

@@ -9,6 +9,7 @@ from connectors.errors import Fatal, Retriable
 from spark_jobs import clients
 from spark_jobs.causes import cause_of
 from spark_jobs.contract import Batch, Sink, TableChanges
+from spark_jobs.frames import numbered
 from spark_jobs.groups import committed
 from spark_jobs.metrics import JobMetric
 from spark_jobs.sinks.kafka.config import CONFIG, PRODUCER, TOPIC_CONFIG, Settings, group_of, target_topic
@@ -111,8 +112,8 @@ class KafkaSink(Sink):
         from pyspark.sql import functions as f
 
         config = self.context.config
-        frame = table.frame
         names = [column.name for column in table.schema.columns]
+        frame = numbered(table.frame, len(names))
         keys = (
             config["sink.kafka.key.columns"]
             if config["sink.kafka.key"] == "columns"
@@ -126,14 +127,15 @@ class KafkaSink(Sink):
             )
         system = ["ums_id_", "ums_ts_", "ums_op_", "ums_uid_"]
         options = {"ignoreNullFields": "false"}
-        key = f.to_json(f.struct(*[f.col(_quoted(name)) for name in keys]), options) if keys else f.lit(None).cast("string")
+        own = {name: f.col(f"c{number}").alias(name) for number, name in enumerate(names)}
+        key = f.to_json(f.struct(*[own[name] for name in keys]), options) if keys else f.lit(None).cast("string")
         rows = frame.select(
             f.col("kafka_topic_").alias("topic"),
             f.col("kafka_partition_").alias("partition"),
             f.col("kafka_offset_").alias("offset"),
             f.col("ums_ts_").alias("timestamp"),
             key.cast("binary").alias("key"),
-            f.to_json(f.struct(*[f.col(_quoted(name)) for name in [*names, *system]]), options).cast("binary").alias("value"),
+            f.to_json(f.struct(*own.values(), *system), options).cast("binary").alias("value"),
         )
         return self._write(batch, rows, table.schema.namespace, {topic: table.schema.namespace for topic, _ in batch.ranges})
 
@@ -316,10 +318,6 @@ def _judged(error: Exception, text: str) -> Exception:
     cause = error.args[0]
     kind = Retriable if cause.retriable() else Fatal
     return kind(f"Kafka sink: {text}: {cause.str()}. Do it yourself, or correct sink.kafka.topic.*.")
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _writing(

@@ -10,6 +10,7 @@ from connectors.mysql import catalog
 from connectors.mysql.connection import connect, query
 from connectors.mysql.model import TableName
 from connectors.mysql.settings import ConnectionSettings
+from connectors.mysql.snapshot import lookup
 from connectors.options import Password
 
 if TYPE_CHECKING:
@@ -117,3 +118,13 @@ async def test_many_tables_at_once(database: Database) -> None:
     found = await catalog.definitions(database.connection, [*names, TableName("mysql", "user"), TableName("nowhere", "t")])
     assert {name: found[name].columns[1].name for name in names} == {name: f"v{number}" for number, name in enumerate(names)}
     assert all(found[name].key == ("id",) for name in names)
+
+
+async def test_names_that_no_server_can_hold_are_tables_that_are_not_there(database: Database) -> None:
+    names = [database.table("emoji🙂"), TableName("emoji🙂", "plain"), database.table("plain")]
+    connection = database.connection
+    assert [name.table for name in await catalog.definitions(connection, names)] == ["plain"]
+    assert names[2] in await catalog.estimates(connection, names)
+    assert await catalog.comments(connection, names) == {names[2]: "a table"}
+    assert [bool(await lookup.shape(connection, name)) for name in names] == [False, False, True]
+    assert (database.name, "plain") in await lookup.estimates(connection, names)

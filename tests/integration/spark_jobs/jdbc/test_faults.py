@@ -175,6 +175,8 @@ def test_checks_say_what_is_missing_and_how_it_is_granted(db: Database, table: s
     assert tls.startswith("sink.jdbc.ssl.mode: ")
     (schema,) = check(db, **{"sink.jdbc.schema": "nowhere"})
     assert "run: CREATE" in schema
+    (emoji,) = check(db, **{"sink.jdbc.schema": "nowhere🙂"})
+    assert ("names have characters up to U+FFFF only" if db.name == "mariadb" else "run: CREATE") in emoji
     weak = f"weak_{table}"
     if db.name == "postgresql":
         db.query(f"CREATE ROLE {weak} LOGIN PASSWORD 'weak'")

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 SOURCE = Source(connector="cassandra", cluster="c", keyspace="ks", table="t")
 TABLE_ID = "6a1f2be0-c6f5-11f0-9d3e-3b7c2f5a9e01"
+#: Quoted, a column can have any name; generated code must neither break at one nor run it.
+ODD_NAMES = ("V ä", 'a"b', "a'b", "a\\", "a\nb", "{x}", "{", "%s", "$0", "a`b", "values", "c0", "k1", "v0", "#", "\0", "'''",
+             '"""', "😀", "\u2028", "'] or exit() #", "_x00")
+COLUMN_NAMES = st.sampled_from(ODD_NAMES) | st.text(min_size=1, max_size=6)
 KEYS = natives(tuple(name for name in NATIVE if name != "duration"))
 VERSIONS = st.sampled_from((7, 8, 9))
 #: µs; the third is of a row that was written long before 2015, the last are the ends.
@@ -40,11 +44,12 @@ def deletions(version: int) -> st.SearchStrategy[Deletion]:
 def tables(draw: st.DrawFn, *, simple: bool = False) -> TableDefinition:
     """A table with up to two key, two clustering, one static and four other columns; ``simple``: none of them multicell."""
     kinds = TYPES.map(frozen) if simple else TYPES
-    columns = [Column(f"k{index}", draw(KEYS), "partition_key", index) for index in range(draw(st.integers(1, 2)))]
-    columns += [Column(f"c{index}", draw(KEYS), "clustering", index, draw(st.booleans()))
+    names = iter(draw(st.lists(COLUMN_NAMES, min_size=9, max_size=9, unique=True)))
+    columns = [Column(next(names), draw(KEYS), "partition_key", index) for index in range(draw(st.integers(1, 2)))]
+    columns += [Column(next(names), draw(KEYS), "clustering", index, draw(st.booleans()))
                 for index in range(draw(st.integers(0, 2)))]
-    columns += [Column(f"s{index}", draw(kinds), "static") for index in range(draw(st.integers(0, 1)))]
-    columns += [Column(f"V ä{index}", draw(kinds), "regular") for index in range(draw(st.integers(0, 4)))]
+    columns += [Column(next(names), draw(kinds), "static") for _ in range(draw(st.integers(0, 1)))]
+    columns += [Column(next(names), draw(kinds), "regular") for _ in range(draw(st.integers(0, 4)))]
     return make("ks", "t", TABLE_ID, columns)
 
 

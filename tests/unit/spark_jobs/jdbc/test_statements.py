@@ -20,7 +20,8 @@ from spark_jobs.sinks.jdbc.address import check_template, identity, parse_url, r
 from spark_jobs.sinks.jdbc.config import CONFIG_DEF, Settings, complaints, settings
 from spark_jobs.sinks.jdbc.dialects import dialect
 from spark_jobs.sinks.jdbc.model import Existing, Fault, Present, Wanted
-from spark_jobs.sinks.jdbc.tables import changes, columns, unique_problem
+from spark_jobs.sinks.jdbc.tables import changes, columns, name_problem, unique_problem
+from spark_jobs.sinks.jdbc.task import column_of
 
 URLS = {"postgresql": "jdbc:postgresql://h/d", "mariadb": "jdbc:mariadb://h/d", "mysql": "jdbc:mysql://h/d"}
 
@@ -172,6 +173,27 @@ def test_columns_that_cannot_be(names: tuple[str, ...], said: str) -> None:
         columns(chosen("mariadb"), dialect("mariadb"), schema)
 
 
+@pytest.mark.parametrize(("kind", "name", "said"), [
+    ("mariadb", "", "it is empty"), ("mariadb", "a ", "it ends with a space"), ("mariadb", "a\0", "NUL"),
+    ("mariadb", "a😀", "the character 😀 (U+1F600), and names have characters up to U+FFFF only"), ("postgresql", "", "empty"),
+    ("postgresql", "a\0", "NUL"), ("postgresql", "ctid", "a system column of that name"), ("mysql", "😀", "U+FFFF")])
+def test_names_that_a_database_cannot_hold(kind: str, name: str, said: str) -> None:
+    column = TableSchema("s.t", (Column("id", t.LongType(), key=True), Column(name, t.StringType())))
+    problem = name_problem(chosen(kind), dialect(kind), column)
+    assert problem.startswith(f"table s.t has a column {name!r}, which the database can't hold: ")
+    assert said in problem
+    plain = TableSchema(f"s.{name}", (Column("id", t.LongType(), key=True),))
+    assert said in name_problem(chosen(kind), dialect(kind), plain)
+    for option in ("schema", "table", "commit.table") if name == name.strip() != "" else ():
+        assert said in name_problem(chosen(kind, **{option: name}), dialect(kind), TableSchema("s.t", ()))
+
+
+@given(st.text(st.characters(max_codepoint=0xFFFF, exclude_categories=["Cs"], exclude_characters="\0"), min_size=1))
+def test_other_names_are_held(name: str) -> None:
+    for kind in ("postgresql", "mariadb"):
+        assert not dialect(kind).refuses(name.rstrip(" ") or "x")
+
+
 def postgres_error(state: str | None, text: str = "x") -> BaseException:
     if state is None:
         return psycopg.OperationalError(text)
@@ -194,3 +216,18 @@ def postgres_error(state: str | None, text: str = "x") -> BaseException:
 ])
 def test_what_is_done_about_errors(kind: str, error: Any, fault: Fault | None) -> None:
     assert dialect(kind).classify(error) is fault
+
+
+class Context:
+    context = 'COPY millrace_stage, line 1, column a "b: "70000"'
+
+
+class PostgresError(psycopg.DataError):
+    diag = Context()  # type: ignore[assignment]  # what the server says is read-only
+
+
+def test_the_column_that_a_database_refuses_is_found() -> None:
+    assert column_of(PostgresError("out of range")) == 'a "b'
+    assert column_of(pymysql.err.DataError(1264, "Out of range value for column 'a b' at row 1")) == "a b"
+    assert column_of(pymysql.err.DataError(1366, "Incorrect string value: 'x' for column `d`.`t`.`it's` at row 1")) == "it's"
+    assert column_of(pymysql.err.DataError(1062, "Duplicate entry")) == ""

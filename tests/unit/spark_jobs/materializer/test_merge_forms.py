@@ -302,3 +302,17 @@ def test_rows_that_can_not_be_taken() -> None:
     other["source"]["table"] = "customers"
     with pytest.raises(Skippable, match="besides"):
         made.apply(Input(b"", json.dumps(other).encode(), 1, 0))
+
+
+@pytest.mark.parametrize(("way", "output"), [("json", "json"), ("enveloped", "json"), ("enveloped", "json-schemas")])
+@pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb", "a.b", "", "ä😀", "{x}", "'"])
+def test_columns_of_debezium_with_odd_names(way: str, output: str, name: str) -> None:
+    row = struct("odd.Value", {"id": INT64, name: OPTIONAL_STRING}, optional=True)
+    envelope = struct("odd.Envelope", {"before": row, "after": row, "source": PLACE, "op": STRING, "ts_ms": INT64})
+    converter = JsonConverter({"schemas.enable": "true" if way == "enveloped" else "false"})
+    key, value = converter.encoder("t", ORDER_KEY), converter.encoder("t", envelope)
+    made = Bench(input_format="debezium", input_encoding="json", output_encoding=output)
+    event = change("c", None, {"id": 1, name: "x"}, file="bin.000001", pos=10)
+    emit: list[Any] = []
+    made.engine.apply(Input(key({"id": 1}), value(event), 0, 3), made.store, emit)
+    assert [decoded(each.value, output, MemoryRegistry())["after"] for each in emit] == [{"id": 1, name: "x"}]

@@ -9,10 +9,16 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.types import IntegerType, LongType
 
-from spark_jobs.sources.rows import Kind, classify, namespace_of
+from connectors.errors import Fatal
+from spark_jobs.contract import Column, TableSchema
+from spark_jobs.dead_letters import DeadLetters
+from spark_jobs.misfit import Misfit
+from spark_jobs.sources.kinds import Rules, loose_layout
+from spark_jobs.sources.rows import Kind, Plan, TableDecoder, classify, namespace_of
 from tests.unit.connectors.scylla.events import golden_cases
-from tests.unit.spark_jobs.sources.support import Table, envelope_schema, member, message
+from tests.unit.spark_jobs.sources.support import Table, envelope_schema, member, message, records
 
 COLUMNS = [
     {"type": "int64", "optional": False, "field": "id"},
@@ -290,3 +296,38 @@ def test_golden_events_of_the_scylla_connector(name: str) -> None:
                 assert {name: rows[0][name] for name in names}.keys() == set(names)
             else:
                 assert any(words in table.reported[0][1] for words in ("no row after", "is null"))
+
+
+@pytest.mark.parametrize(("column", "value", "kind"), [
+    ("small", 70000, "smallint"), ("clock", 1 << 63, "bigint"), ("price", 10**40, "decimal(38,2)"), ("raw", "!", "binary"),
+    ("tags", [5], "array<string>"), ("where", {"since": 1 << 40}, "struct<street:string,since:date>"), ("name", 5, "string"),
+    ("name", [5] * 1000, "string")])
+def test_a_value_that_does_not_fit_is_named(column: str, value: Any, kind: str) -> None:
+    table = Table(event("c", ROW))
+    good = table.rows([event("c", ROW), event("c", {**ROW, column: value}), event("u", ROW, {**ROW, "id": 2})])
+    ((offset, text),) = table.reported
+    assert (len(good), offset) == (2, 1)
+    shown = json.dumps(value, separators=(",", ":"))
+    shown = shown if len(shown) <= 100 else shown[:99] + "…"
+    assert text.startswith(f"Table d.t, column {column}: the value {shown} does not fit the type {kind} (")
+    assert "correct the value, or the column's type, in the source" in text
+    assert "errors.tolerance=all" in text
+
+
+def test_a_value_that_does_not_fit_a_declared_type_is_named() -> None:
+    columns = (Column("id", LongType(), key=True), Column("n", IntegerType()))
+    layout = loose_layout(columns, None, Rules())
+    reported: list[Exception] = []
+    decoder = TableDecoder(Plan(TableSchema("d.t", columns), {b"": layout}, namespace="d.t"),
+                           lambda *record: reported.append(record[-1]))
+    value = {"op": "c", "after": {"id": 1, "n": 1 << 40}, "source": {"db": "d", "table": "t"}}
+    assert list(decoder.decode(records([json.dumps(value).encode()]))) == []
+    (error,) = reported
+    assert isinstance(error, Misfit)
+    assert str(error).startswith("Table d.t, column n: the value 1099511627776 does not fit the type int (")
+    assert "source.table.columns.d.t" in str(error)
+    assert "1099511627776" not in str(error.hidden)
+    assert "Table d.t, column n: the value does not fit the type int; it is not shown" in str(error.hidden)
+    with pytest.raises(Fatal, match="column n: the value does not fit the type int; it is not shown") as no:
+        DeadLetters("job", tolerant=False, masked=True).report("t", 0, 0, None, b"", error)
+    assert "1099511627776" not in str(no.value)

@@ -1,0 +1,73 @@
+"""Tables that a sink's target can't hold: they stop the job by name, or their records are put aside and other tables go on."""
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from connectors.errors import Fatal
+from spark_jobs.contract import KAFKA_COLUMNS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from spark_jobs.contract import Sink, Source, TableChanges
+    from spark_jobs.dead_letters import DeadLetters
+
+_log: Final = logging.getLogger(__name__)
+_POSITION: Final = ("topic", "partition", "offset")
+
+
+def accepted(tables: Sequence[TableChanges], sink: Sink, source: Source, letters: DeadLetters, raw: DataFrame, *,
+             masked: bool) -> list[TableChanges]:
+    """The tables that the target can hold. Blocks: runs a Spark job for each of the others, which puts its records aside.
+
+    Args:
+        tables: of a batch.
+        sink: says by ``refusal`` which of them its target can't hold.
+        source: told by ``refused`` of those.
+        letters: where records of refused tables go.
+        raw: the batch's records.
+        masked: whether the job masks columns: then a dead letter shows no key and no value.
+
+    Raises:
+        Fatal: a table is refused and bad records are not tolerated; the dead letter topic refuses a record.
+        Retriable: Kafka does not take the dead letters.
+    """
+    reasons = [(changes, sink.refusal(changes.schema)) for changes in tables]
+    refused = [(changes, reason) for changes, reason in reasons if reason]
+    for changes, reason in refused:
+        if not letters.tolerant:
+            raise Fatal(f"{reason}. Or set errors.tolerance=all: the records of this table are put aside then "
+                        "(errors.deadletterqueue.topic.name), and other tables go on")
+        source.refused(changes.schema.namespace)
+    for changes, reason in refused:
+        records = _records(changes, raw).mapInArrow(_reporting(letters, reason, masked=masked), "n long").collect()
+        _log.error("%s; %d records are put aside", reason, sum(row["n"] for row in records))
+    return [changes for changes, reason in reasons if not reason]
+
+
+def _records(changes: TableChanges, raw: DataFrame) -> DataFrame:
+    """The records that hold a table's changes."""
+    positions = changes.frame.select(*KAFKA_COLUMNS).distinct().toDF(*_POSITION)
+    return raw.select(*_POSITION, "key", "value").join(positions, list(_POSITION), "left_semi")
+
+
+def _reporting(letters: DeadLetters, reason: str, *, masked: bool
+               ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        count = 0
+        with letters:
+            for batch in batches:
+                for row in batch.to_pylist():
+                    # The text has no values, so it is shown in jobs with masks, too.
+                    letters.report(row["topic"], row["partition"], row["offset"], None if masked else row["key"],
+                                   None if masked else row["value"], Fatal(reason), stage="TASK_PUT")
+                    count += 1
+        yield pa.RecordBatch.from_pydict({"n": pa.array([count], pa.int64())})
+
+    return run
