@@ -43,8 +43,7 @@ def _test(options: argparse.Namespace) -> int:
 def _lint(options: argparse.Namespace) -> int:
     from worker.devtools import lint
 
-    del options
-    return lint()
+    return lint(options.files, waive=options.waive, may_grow=options.may_grow)
 
 
 def _bench(options: argparse.Namespace) -> int:
@@ -173,7 +172,14 @@ def parser() -> argparse.ArgumentParser:
     docs.add_argument("--check", action="store_true", help="change nothing; exit 1 if a page is stale")
     docs.set_defaults(run=_docs)
 
-    commands.add_parser("lint", help="ruff and mypy over the checkout").set_defaults(run=_lint)
+    lint = commands.add_parser(
+        "lint", help="check the checkout's code and prose: the glossary, ruff, mypy",
+        description="Checks names and prose against docs/glossary.md, then runs ruff and mypy over the checkout.")
+    lint.add_argument("files", nargs="*", metavar="FILE", help="check these only, without mypy")
+    lint.add_argument("--waive", action="store_true",
+                      help="write tests/wording/waivers.txt from today's counts of banned words; refused where a count grows")
+    lint.add_argument("--raise", action="store_true", dest="may_grow", help="with --waive: accept larger counts")
+    lint.set_defaults(run=_lint)
     return top
 
 

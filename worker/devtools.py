@@ -68,11 +68,27 @@ def elsewhere(group: tuple[str, ...], groups: tuple[tuple[str, ...], ...]) -> li
             if any(name.startswith(f"{folder}/") for folder in group)]
 
 
-def lint() -> int:
-    """Ruff and mypy (strict); returns the first failing exit code."""
+def lint(files: list[str], *, waive: bool = False, may_grow: bool = False) -> int:
+    """Check names and prose, then run ruff and mypy (strict); returns the first failing exit code.
+
+    Args:
+        files: Check these only, without mypy; relative to the working directory.
+        waive: Write the waivers of names and prose instead of checking anything.
+        may_grow: With ``waive``, accept larger counts.
+    """
     root = _checkout("millrace lint")
+    if waive:
+        options = ["--waive", *(["--raise"] if may_grow else [])]
+        return subprocess.run([sys.executable, "-m", "tests.wording", *options], cwd=root, check=False).returncode
+    paths = [str(Path(name).resolve()) for name in files]
     packages = [name for name in PACKAGES if (root / name).is_dir()]
-    for command in (["ruff", "check", *packages], ["mypy", *packages]):
+    python = [name for name in paths if name.endswith(".py")] if files else packages
+    commands = [["tests.wording", *paths]]
+    if python:
+        commands.append(["ruff", "check", *python])
+    if not files:
+        commands.append(["mypy", *packages])
+    for command in commands:
         code = subprocess.run([sys.executable, "-m", *command], cwd=root, check=False).returncode
         if code:
             return code
