@@ -46,6 +46,12 @@ def _lint(options: argparse.Namespace) -> int:
     return lint(options.files, waive=options.waive, may_grow=options.may_grow)
 
 
+def _format(options: argparse.Namespace) -> int:
+    from worker.devtools import format_code
+
+    return format_code(options.files)
+
+
 def _bench(options: argparse.Namespace) -> int:
     from worker.devtools import run_bench
 
@@ -180,6 +186,10 @@ def parser() -> argparse.ArgumentParser:
                       help="write tests/wording/waivers.txt from today's counts of banned words; refused where a count grows")
     lint.add_argument("--raise", action="store_true", dest="may_grow", help="with --waive: accept larger counts")
     lint.set_defaults(run=_lint)
+
+    formatting = commands.add_parser("format", help="format the checkout's Python code")
+    formatting.add_argument("files", nargs="*", metavar="FILE", help="format these only")
+    formatting.set_defaults(run=_format)
     return top
 
 

@@ -95,6 +95,13 @@ def lint(files: list[str], *, waive: bool = False, may_grow: bool = False) -> in
     return 0
 
 
+def format_code(files: list[str]) -> int:
+    """Run ``ruff format`` on the files, or on the whole checkout; returns its exit code."""
+    root = _checkout("millrace format")
+    paths = [str(Path(name).resolve()) for name in files] or [name for name in PACKAGES if (root / name).is_dir()]
+    return subprocess.run([sys.executable, "-m", "ruff", "format", *paths], cwd=root, check=False).returncode
+
+
 def run_bench(name: str | None, args: list[str]) -> int:
     """Run ``tests/bench/NAME.py``'s ``main(argv)``, or list the benchmarks."""
     root = _checkout("millrace bench")
