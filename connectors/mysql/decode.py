@@ -5,23 +5,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from connectors.codegen import CodeBuilder
 from connectors.errors import Fatal, Skippable
 from connectors.mysql import type_codes as codes
-from connectors.mysql.decode_code import Code, Image, Writer
+from connectors.mysql.decode_code import Image, Writer
 from connectors.mysql.model import BLOCK
 from connectors.mysql.shards import shard_of_table, split_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from types import TracebackType
 
     from connectors.mysql.model import Column, ColumnPlan, Table
     from connectors.mysql.types import ValueOptions
 
     Rows = Callable[[bytes, int, int], list[Any]]
 
-#: Name of the generated source in traces.
-_FILE: Final = "<rows of {}>"
 _BITS: Final = (1 << 64) - 1
 _BLOCK_SHIFT: Final = BLOCK.bit_length() - 1
 
@@ -79,8 +77,8 @@ def compile_rows(table: Table, plans: Sequence[ColumnPlan | None], options: Valu
     before = _image(table, plans, present, "b", column)
     after = _image(table, plans, present_after or present, "a", column) if pairs else None
 
-    def made(errors: str) -> tuple[Code, Rows]:
-        code = Code()
+    def made(errors: str) -> tuple[CodeBuilder, Rows]:
+        code = CodeBuilder()
         chosen = msgspec.structs.replace(options, charset_errors=errors)
         _loop(code, table, chosen, before, after, owned, partial=kind == "partial")
         return code, _made(table, code)
@@ -127,7 +125,7 @@ def _image(table: Table, plans: Sequence[ColumnPlan | None], present: bytes, pre
                  names.index(owner) if owner is not None and owner in names else None)
 
 
-def _loop(code: Code, table: Table, options: ValueOptions, before: Image, after: Image | None, owned: str, *,
+def _loop(code: CodeBuilder, table: Table, options: ValueOptions, before: Image, after: Image | None, owned: str, *,
           partial: bool) -> None:
     """Write the function ``rows``."""
     code.names["from_bytes"] = int.from_bytes
@@ -162,12 +160,9 @@ def _partial(json_columns: Sequence[Column], before: Image) -> tuple[dict[str, s
     return keeps, {column.name: (number, keeps.get(column.name, "None")) for number, column in enumerate(json_columns)}
 
 
-def _made(table: Table, code: Code) -> Rows:
+def _made(table: Table, code: CodeBuilder) -> Rows:
     """The function of the source."""
-    source = compile("\n".join(code.lines), _FILE.format(table.name), "exec")
-    exec(source, code.names)  # noqa: S102 - written above, from numbers and quoted names
-    made: Rows = code.names["rows"]
-    return made
+    return code.function("rows", f"rows of {table.name}")
 
 
 class _Ends:
@@ -181,7 +176,7 @@ class _Ends:
         self._code: Rows | None = None
 
         def make() -> Rows:
-            code = Code()
+            code = CodeBuilder()
             nothing = [None] * len(table.columns)
             before = _image(table, nothing, present, "b", None)
             after = None if present_after is None else _image(table, nothing, present_after, "a", None)
@@ -210,7 +205,8 @@ class _Ends:
         return list(zip([start, *stops], stops, strict=False))
 
 
-def _one_by_one(name: str, code: Code, fast: Rows, ends: _Ends, event: bytes, start: int, end: int, width: int) -> list[Any]:
+def _one_by_one(name: str, code: CodeBuilder, fast: Rows, ends: _Ends, event: bytes, start: int, end: int,
+                width: int) -> list[Any]:
     """What ``fast`` can decode, each row by itself; BadRow with that if some can't be."""
     rows: list[Any] = []
     bad: list[tuple[int, str, str, bytes]] = []
@@ -219,21 +215,11 @@ def _one_by_one(name: str, code: Code, fast: Rows, ends: _Ends, event: bytes, st
             rows += fast(event, first, last)
         except Exception as error:  # noqa: BLE001 - whatever a conversion raises
             reason = str(error) or type(error).__name__
-            bad.append((number, _column(code, error.__traceback__), reason, event[first:last]))
+            bad.append((number, code.find_note(error.__traceback__), reason, event[first:last]))
             rows += [None] * width
     if bad:
         raise BadRow(name, bad, rows)
     return rows
-
-
-def _column(code: Code, trace: TracebackType | None) -> str:
-    """The column that the generated function was at."""
-    found = ""
-    while trace is not None:
-        if trace.tb_frame.f_globals is code.names:
-            found = code.columns.get(trace.tb_lineno, "")
-        trace = trace.tb_next
-    return found
 
 
 def _nobodys(ends: _Ends, width: int) -> Rows:

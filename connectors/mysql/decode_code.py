@@ -15,6 +15,7 @@ from connectors.mysql.json_diff import apply
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from connectors.codegen import CodeBuilder
     from connectors.mysql.model import Column, ColumnPlan
     from connectors.mysql.types import ValueOptions
 
@@ -40,47 +41,6 @@ class Image(NamedTuple):
     owner: int | None = None
 
 
-class Code:
-    """Source that grows, what it refers to, and which column each line reads.
-
-    Attributes:
-        lines: the source.
-        names: its globals.
-        columns: the first column that a line reads, by line number from 1.
-    """
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.names: dict[str, Any] = {}
-        self.columns: dict[int, str] = {}
-
-    def add(self, depth: int, text: str, column: str = "") -> None:
-        """Add a line."""
-        self.lines.append("    " * depth + text)
-        if column:
-            self.columns[len(self.lines)] = column
-
-    def name(self, stem: str, value: object) -> str:
-        """A name that stands for the value in the source."""
-        name = f"{stem}_{len(self.names)}"
-        self.names[name] = value
-        return name
-
-    def unpack(self, depth: int, formats: Sequence[str], targets: Sequence[str], size: int, column: str = "") -> None:
-        """Add the unpacking of neighbours at ``p``, and the step behind them."""
-        if not targets:
-            if size:
-                self.add(depth, f"p += {size}", column)
-            return
-        form = "".join(formats)
-        if form == "B":
-            self.add(depth, f"{targets[0]} = event[p]", column)
-        else:
-            unpack = self.name("unpack", Struct("<" + form).unpack_from)
-            self.add(depth, f"{', '.join(targets)}{',' if len(targets) == 1 else ''} = {unpack}(event, p)", column)
-        self.add(depth, f"p += {size}", column)
-
-
 class _Member(NamedTuple):
     """One column of an image, ready to be written."""
 
@@ -96,6 +56,19 @@ class _Member(NamedTuple):
         return [f"{self.target}{letter}" for letter in "ab"[:self.piece.numbers]]
 
 
+def _unpack(code: CodeBuilder, depth: int, formats: Sequence[str], targets: Sequence[str], size: int, column: str) -> None:
+    """Add the unpacking of neighbours at ``p``, and the step behind them."""
+    if targets:
+        form = "".join(formats)
+        if form == "B":
+            code.add(depth, f"{targets[0]} = event[p]", column)
+        else:
+            unpack = code.bind("unpack", Struct("<" + form).unpack_from)
+            code.add(depth, f"{', '.join(targets)}{',' if len(targets) == 1 else ''} = {unpack}(event, p)", column)
+    if targets or size:
+        code.add(depth, f"p += {size}", column)
+
+
 class Writer:
     """Writes the reading of one row image.
 
@@ -109,7 +82,7 @@ class Writer:
             bytes to be changed.
     """
 
-    def __init__(self, code: Code, image: Image, options: ValueOptions, *, owned: str = "",
+    def __init__(self, code: CodeBuilder, image: Image, options: ValueOptions, *, owned: str = "",
                  keeps: Mapping[str, str] | None = None, parts: Mapping[str, tuple[int, str]] | None = None) -> None:
         self._code = code
         self._image = image
@@ -216,7 +189,7 @@ class Writer:
                 continue
             code.add(depth, f"if {nulls} & {1 << member.bit}:")
             plan = member.plan
-            null = f"{self._code.name('mask', plan.transform)}(None)" if plan.nulls and plan.transform is not None else "None"
+            null = f"{self._code.bind('mask', plan.transform)}(None)" if plan.nulls and plan.transform is not None else "None"
             code.add(depth + 1, f"{member.target} = {null}", member.column.name)
             if member.column.name in self._keeps:
                 code.add(depth + 1, f"{self._keeps[member.column.name]} = None")
@@ -252,7 +225,7 @@ class Writer:
             targets += varying.numbers
             size += varying.piece.size
         first = run[0] if run else varying
-        code.unpack(depth, formats, targets, size, first.column.name if first is not None else "")
+        _unpack(code, depth, formats, targets, size, first.column.name if first is not None else "")
         if not skip:
             for member in run:
                 self._value(depth, member, member.numbers)
@@ -301,13 +274,13 @@ class Writer:
         names = self._names.get(member.target)
         if names is None:
             names = self._names[member.target] = {
-                stem: self._code.name(stem, value) for stem, value in member.piece.names.items()}
+                stem: self._code.bind(stem, value) for stem, value in member.piece.names.items()}
         words = {**names, "t": member.target + "t", "y": member.target + "y",
                  **{str(place): number for place, number in enumerate(numbers)}}
         value = _WORD.sub(lambda match: words[match[1]], member.piece.value)
         self._code.add(depth, f"{member.target} = {value}", member.column.name)
         if self._changed(member):
-            transform = self._code.name("mask", member.plan.transform)
+            transform = self._code.bind("mask", member.plan.transform)
             call = f"{member.target} = {transform}({member.target})"
             # A date can be null without a null bit.
             self._code.add(depth, call if member.plan.nulls else f"if {member.target} is not None: {call}", member.column.name)

@@ -10,6 +10,7 @@ import re
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
+from connectors.codegen import CodeBuilder, dict_display
 from connectors.errors import Fatal, Skippable
 from connectors.mysql import type_codes as codes
 from connectors.mysql import types_temporal as temporal
@@ -81,63 +82,50 @@ def compile_text(table: Table, plans: Sequence[ColumnPlan | None], options: Valu
     Returns:
         The decoder: column name to the value after the plan's transform. It raises BadTextRow.
     """
-    lines = ["def row(data):", "    p = 0"]
-    names: dict[str, Any] = {}
-    columns: dict[int, str] = {}
-    shown: list[str] = []
+    code = CodeBuilder(lengths={252: 2, 253: 3, 254: 8}, from_bytes=int.from_bytes)
+    code.add(0, "def row(data):")
+    code.add(1, "p = 0")
+    shown: list[tuple[str, str]] = []
     for place, (column, plan) in enumerate(zip(table.columns, plans, strict=True)):
         if plan is None:
             continue
-        _add(lines, names, columns, place, plan, _value(column, options))
-        shown.append(f"{column.name!r}: v{place}")
-    lines.append("    return {" + ", ".join(shown) + "}")
-    names["lengths"] = {252: 2, 253: 3, 254: 8}
-    names["from_bytes"] = int.from_bytes
-    exec(compile("\n".join(lines), f"<text rows of {table.name}>", "exec"), names)  # noqa: S102 - see ``decode``
-    fast: Callable[[bytes], dict[str, Any]] = names["row"]
+        _add(code, place, plan, _value(column, options))
+        shown.append((column.name, f"v{place}"))
+    code.add(1, f"return {dict_display(shown)}")
+    fast: Callable[[bytes], dict[str, Any]] = code.function("row", f"text rows of {table.name}")
 
     def row(data: bytes) -> dict[str, Any]:
         try:
             return fast(data)
         except Exception as error:
-            trace, column = error.__traceback__, ""
-            while trace is not None:
-                if trace.tb_frame.f_globals is names:
-                    column = columns.get(trace.tb_lineno, "")
-                trace = trace.tb_next
+            column = code.find_note(error.__traceback__)
             raise BadTextRow(str(table.name), column, str(error) or type(error).__name__, data) from error
 
     return row
 
 
-def _add(lines: list[str], names: dict[str, Any], columns: dict[int, str], place: int, plan: ColumnPlan,
-         value: tuple[str, dict[str, Any]]) -> None:
-    """The reading of one column."""
-    template, own = value
-    for stem, thing in own.items():
-        names[f"{stem}{place}"] = thing
+def _add(code: CodeBuilder, place: int, plan: ColumnPlan, value: tuple[str, dict[str, Any]]) -> None:
+    """Add the reading of one column."""
+    template, names = value
     target = f"v{place}"
-    words = {**{stem: f"{stem}{place}" for stem in own}, "0": "data[p:(p := p + n)]", "t": f"t{place}", "y": f"y{place}"}
-    transform = None
-    if plan.transform is not None:
-        transform = f"mask{place}"
-        names[transform] = plan.transform
+    words = {**{stem: code.bind(stem, thing) for stem, thing in names.items()},
+             "0": "data[p:(p := p + n)]", "t": f"t{place}", "y": f"y{place}"}
+    transform = code.bind("mask", plan.transform) if plan.transform is not None else None
 
-    def put(depth: int, text: str) -> None:
-        lines.append("    " * depth + text)
-        columns[len(lines)] = plan.column.name
+    def add(depth: int, line: str) -> None:
+        code.add(depth, line, plan.column.name)
 
-    put(1, "n = data[p]")
-    put(1, "p += 1")
-    put(1, f"if n == {_NULL}:")
-    put(2, f"{target} = {f'{transform}(None)' if transform is not None and plan.nulls else None}")
-    put(1, "else:")
-    put(2, f"if n > {_NULL}:")
-    put(3, "n = from_bytes(data[p:p + (s := lengths[n])], 'little')")
-    put(3, "p += s")
-    put(2, f"{target} = {_WORD.sub(lambda match: words[match[1]], template)}")
+    add(1, "n = data[p]")
+    add(1, "p += 1")
+    add(1, f"if n == {_NULL}:")
+    add(2, f"{target} = {f'{transform}(None)' if transform is not None and plan.nulls else None}")
+    add(1, "else:")
+    add(2, f"if n > {_NULL}:")
+    add(3, "n = from_bytes(data[p:p + (s := lengths[n])], 'little')")
+    add(3, "p += s")
+    add(2, f"{target} = {_WORD.sub(lambda match: words[match[1]], template)}")
     if transform is not None:
-        put(2, f"{target} = {transform}({target})" if plan.nulls else
+        add(2, f"{target} = {transform}({target})" if plan.nulls else
             f"if {target} is not None: {target} = {transform}({target})")
 
 

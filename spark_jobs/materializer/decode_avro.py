@@ -10,6 +10,7 @@ import json
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
+from connectors.codegen import CodeBuilder, indent
 from connectors.errors import Skippable
 from spark_jobs.materializer.decode_schema import ComplexDeletion, Deletion, Liveness, Source, Stamp
 
@@ -102,13 +103,10 @@ class _Compiler:
         self.schema = schema
         self.of_version = version
         self.named: dict[str, Any] = {}
-        self.names: dict[str, Any] = {
-            "read_long": read_long, "read_length": read_length, "LENGTHS": LENGTHS, "skip_blocks": skip_blocks,
-            "Source": Source, "Stamp": Stamp, "Deletion": Deletion,
-            "Liveness": Liveness, "ComplexDeletion": ComplexDeletion, "double": struct.Struct("<d").unpack_from,
-            "single": struct.Struct("<f").unpack_from, "bad": _bad_branch}
-        self.functions: list[str] = []
-        self.count = 0
+        self.code = CodeBuilder(
+            read_long=read_long, read_length=read_length, LENGTHS=LENGTHS, skip_blocks=skip_blocks, Source=Source, Stamp=Stamp,
+            Deletion=Deletion, Liveness=Liveness, ComplexDeletion=ComplexDeletion, double=struct.Struct("<d").unpack_from,
+            single=struct.Struct("<f").unpack_from, bad=_bad_branch)
 
     @property
     def version(self) -> Version:
@@ -126,19 +124,17 @@ class _Compiler:
         source = self.record({"snapshot": self.value, "read_time": self.value},
                              lambda part: f"{part['snapshot']}, {part.get('read_time')}")
         whole = self.record({"source": source, "update": self.span}, lambda part: f"({part['source']}, {part['update']})")
-        return self.compiled(lambda avro, indent: whole(avro, "", indent), "raw updates")
+        return self.compiled(lambda avro: whole(avro, ""), "raw updates")
 
-    def compiled(self, read: Callable[[Any, str], tuple[list[str], str]], what: str) -> Callable[[bytes, int], Any]:
+    def compiled(self, read: Callable[[Any], tuple[list[str], str]], what: str) -> Callable[[bytes, int], Any]:
         """The function that reads a whole message as ``read`` says."""
         try:
-            lines, name = read(self.schema, "    ")
+            lines, name = read(self.schema)
         except (KeyError, TypeError, IndexError) as error:
             raise Skippable(f"The registry's schema can't be read as that of a partition update: {error!r}. Correct it in the "
                             "registry.") from None
-        source = "\n".join([*self.functions, "def decode_update(d, p):", *lines,
-                            f"    if p != len(d): raise ValueError('bytes follow')\n    return {name}"])
-        exec(compile(source, f"<avro reader of {what}>", "exec"), self.names)  # noqa: S102 - own source
-        made: Callable[[bytes, int], Any] = self.names["decode_update"]
+        self.code.define("decode_update(d, p)", [*lines, "if p != len(d): raise ValueError('bytes follow')", f"return {name}"])
+        made = self.code.function("decode_update", f"avro reader of {what}")
 
         def decode(data: bytes, position: int) -> Any:
             try:
@@ -153,14 +149,11 @@ class _Compiler:
 
     def fresh(self, stem: str = "x") -> str:
         """A name that is not used yet."""
-        self.count += 1
-        return f"{stem}{self.count}"
+        return self.code.new_name(stem)
 
     def bind(self, value: Any) -> str:
         """A global name for ``value``."""
-        name = self.fresh("g")
-        self.names[name] = value
-        return name
+        return self.code.bind("g", value)
 
     def resolved(self, avro: Any, space: str = "") -> tuple[Any, str]:
         """A schema as an object, and the namespace that names in it are of."""
@@ -183,147 +176,147 @@ class _Compiler:
 
     # -- pieces: each gives statements that read at p and move it, and the expression of the value
 
-    def long(self, indent: str) -> tuple[list[str], str]:
+    def long(self) -> tuple[list[str], str]:
         """A number."""
         x = self.fresh()
-        return [f"{indent}{x} = d[p]",
-                f"{indent}if {x} < 128: {x} = {x} >> 1 ^ -({x} & 1); p += 1",
-                f"{indent}else: {x}, p = read_long(d, p)"], x
+        return [f"{x} = d[p]",
+                f"if {x} < 128: {x} = {x} >> 1 ^ -({x} & 1); p += 1",
+                f"else: {x}, p = read_long(d, p)"], x
 
-    def span(self, avro: Any, space: str, indent: str) -> tuple[list[str], str]:
+    def span(self, avro: Any, space: str) -> tuple[list[str], str]:
         """Bytes that stay where they are: their start and end."""
         if self.resolved(avro, space)[0]["type"] != "bytes":
             raise KeyError("update is not bytes")
-        lines, n = self.length(indent)
+        lines, n = self.length()
         x = self.fresh()
-        return [*lines, f"{indent}{x} = p, p + {n}; p += {n}"], x
+        return [*lines, f"{x} = p, p + {n}; p += {n}"], x
 
-    def length(self, indent: str) -> tuple[list[str], str]:
+    def length(self) -> tuple[list[str], str]:
         """A length, which must not be negative."""
         n = self.fresh()
-        return [f"{indent}{n} = LENGTHS[d[p]]",
-                f"{indent}if {n} >= 0: p += 1",
-                f"{indent}else: {n}, p = read_length(d, p)"], n
+        return [f"{n} = LENGTHS[d[p]]",
+                f"if {n} >= 0: p += 1",
+                f"else: {n}, p = read_length(d, p)"], n
 
-    def value(self, avro: Any, space: str, indent: str) -> tuple[list[str], str]:
+    def value(self, avro: Any, space: str) -> tuple[list[str], str]:
         """Any value, records as dicts."""
         avro, space = self.resolved(avro, space)
         if isinstance(avro, list):
-            return self.union(avro, space, indent, self.value)
+            return self.union(avro, space, self.value)
         kind = avro["type"]
         match kind:
             case "null":
                 return [], "None"
             case "boolean":
                 x = self.fresh()
-                return [f"{indent}{x} = d[p] == 1; p += 1"], x
+                return [f"{x} = d[p] == 1; p += 1"], x
             case "int" | "long":
-                return self.long(indent)
+                return self.long()
             case "double" | "float":
                 x = self.fresh()
                 size, reader = (8, "double") if kind == "double" else (4, "single")
-                return [f"{indent}{x} = {reader}(d, p)[0]; p += {size}"], x
+                return [f"{x} = {reader}(d, p)[0]; p += {size}"], x
             case "string" | "bytes":
-                lines, n = self.length(indent)
+                lines, n = self.length()
                 x = self.fresh()
                 text = "d[p:q].decode()" if kind == "string" else "d[p:q]"
-                return [*lines, f"{indent}q = p + {n}", f"{indent}{x} = {text}; p = q"], x
+                return [*lines, f"q = p + {n}", f"{x} = {text}; p = q"], x
             case "array":
-                return self.array(avro, space, indent, self.value)
+                return self.array(avro, space, self.value)
             case "record":
-                lines, parts = self.members(avro, space, indent, {each["name"]: self.value for each in avro["fields"]})
+                lines, parts = self.members(avro, space, {each["name"]: self.value for each in avro["fields"]})
                 return lines, "{" + ", ".join(f"{name!r}: {part}" for name, part in parts.items()) + "}"
         raise KeyError(kind)
 
-    def union(self, branches: list[Any], space: str, indent: str, inner: Any) -> tuple[list[str], str]:
+    def union(self, branches: list[Any], space: str, inner: Any) -> tuple[list[str], str]:
         """A union of null and one type."""
         null = next(index for index, each in enumerate(branches) if each in ("null", {"type": "null"}))
         (present,) = (each for index, each in enumerate(branches) if index != null)
-        lines, value = inner(present, space, indent + "    ")
+        lines, value = inner(present, space)
         x = self.fresh()
-        return [f"{indent}if d[p] == {2 * null}: {x} = None; p += 1",
-                f"{indent}else:",
-                f"{indent}    if d[p] != {2 - 2 * null}: bad()",
-                f"{indent}    p += 1",
-                *lines, f"{indent}    {x} = {value}"], x
+        return [f"if d[p] == {2 * null}: {x} = None; p += 1",
+                "else:",
+                f"    if d[p] != {2 - 2 * null}: bad()",
+                "    p += 1",
+                *indent([*lines, f"{x} = {value}"])], x
 
-    def array(self, avro: Any, space: str, indent: str, inner: Any) -> tuple[list[str], str]:
+    def array(self, avro: Any, space: str, inner: Any) -> tuple[list[str], str]:
         """An array, as a list."""
         x, n, i = self.fresh(), self.fresh("n"), self.fresh("i")
-        lines, value = inner(avro["items"], space, indent + "        ")
-        return [f"{indent}{x} = []",
-                f"{indent}while True:",
-                f"{indent}    {n}, p = read_long(d, p)",
-                f"{indent}    if {n} == 0: break",
-                f"{indent}    if {n} < 0:",
-                f"{indent}        {n} = -{n}; i, p = read_long(d, p)",
-                f"{indent}    for {i} in range({n}):",
-                *lines, f"{indent}        {x}.append({value})"], x
+        lines, value = inner(avro["items"], space)
+        return [f"{x} = []",
+                "while True:",
+                f"    {n}, p = read_long(d, p)",
+                f"    if {n} == 0: break",
+                f"    if {n} < 0:",
+                f"        {n} = -{n}; i, p = read_long(d, p)",
+                f"    for {i} in range({n}):",
+                *indent([*lines, f"{x}.append({value})"], 2)], x
 
-    def members(self, avro: Any, space: str, indent: str, wanted: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
+    def members(self, avro: Any, space: str, wanted: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
         """The fields of a record in the writer's order; those that are not ``wanted`` are skipped."""
         lines: list[str] = []
         parts: dict[str, str] = {}
         for field in avro["fields"]:
             inner = wanted.get(field["name"])
             if inner is None:
-                lines += self.skip(field["type"], space, indent)
+                lines += self.skip(field["type"], space)
             else:
-                more, parts[field["name"]] = inner(field["type"], space, indent)
+                more, parts[field["name"]] = inner(field["type"], space)
                 lines += more
         return lines, parts
 
     def record(self, wanted: Mapping[str, Any], make: Any) -> Any:
         """How to read a record (or null) with ``make`` of the expressions of its parts."""
-        def read(avro: Any, space: str, indent: str) -> tuple[list[str], str]:
+        def read(avro: Any, space: str) -> tuple[list[str], str]:
             avro, space = self.resolved(avro, space)
             if isinstance(avro, list):
-                return self.union(avro, space, indent, read)
-            lines, parts = self.members(avro, space, indent, wanted)
+                return self.union(avro, space, read)
+            lines, parts = self.members(avro, space, wanted)
             return lines, make(parts)
         return read
 
-    def skip(self, avro: Any, space: str, indent: str) -> list[str]:
+    def skip(self, avro: Any, space: str) -> list[str]:
         """Statements that move p behind a value."""
         avro, space = self.resolved(avro, space)
         if isinstance(avro, list):
             if len(avro) == 2 and "null" in avro:
                 null = avro.index("null")
-                lines = self.skip(avro[1 - null], space, indent + "    ") or [f"{indent}    pass"]
-                return [f"{indent}p += 1", f"{indent}if d[p - 1] != {2 * null}:", *lines]
+                lines = self.skip(avro[1 - null], space) or ["pass"]
+                return ["p += 1", f"if d[p - 1] != {2 * null}:", *indent(lines)]
             raise KeyError("a union of several types")
         kind = avro["type"]
         match kind:
             case "null":
                 return []
             case "boolean":
-                return [f"{indent}p += 1"]
+                return ["p += 1"]
             case "int" | "long":
-                return [f"{indent}while d[p] > 127: p += 1", f"{indent}p += 1"]
+                return ["while d[p] > 127: p += 1", "p += 1"]
             case "double":
-                return [f"{indent}p += 8"]
+                return ["p += 8"]
             case "float":
-                return [f"{indent}p += 4"]
+                return ["p += 4"]
             case "string" | "bytes":
-                lines, n = self.length(indent)
-                return [*lines, f"{indent}p += {n}"]
+                lines, n = self.length()
+                return [*lines, f"p += {n}"]
             case "record":
-                return [line for field in avro["fields"] for line in self.skip(field["type"], space, indent)]
+                return [line for field in avro["fields"] for line in self.skip(field["type"], space)]
             case "fixed":
-                return [f"{indent}p += {avro['size']}"]
+                return [f"p += {avro['size']}"]
             case "enum":
-                return [f"{indent}while d[p] > 127: p += 1", f"{indent}p += 1"]
+                return ["while d[p] > 127: p += 1", "p += 1"]
             case "array" | "map":
                 name = self.fresh("skip")
-                lines = self.skip(avro["items"], space, "    ") if kind == "array" else [
-                    *self.skip("string", space, "    "), *self.skip(avro["values"], space, "    ")]
-                self.functions.append("\n".join([f"def {name}(d, p):", *lines, "    return p"]))
-                return [f"{indent}p = skip_blocks(d, p, {name})"]
+                lines = self.skip(avro["items"], space) if kind == "array" else [
+                    *self.skip("string", space), *self.skip(avro["values"], space)]
+                self.code.define(f"{name}(d, p)", [*lines, "return p"])
+                return [f"p = skip_blocks(d, p, {name})"]
         raise KeyError(kind)
 
     # -- the parts of a partition update
 
-    def update(self, avro: Any, indent: str) -> tuple[list[str], str]:
+    def update(self, avro: Any) -> tuple[list[str], str]:
         """The message."""
         stamp = self.record({"write_time": self.value, "expires": self.value},
                             lambda part: f"Stamp({part['write_time']}, None, {part.get('expires')})")
@@ -346,16 +339,16 @@ class _Compiler:
             lambda part: (f"{self.bind(self.version.update)}({part['source']}, {part['key']}, {part['write_time']}, None, "
                           f"{part.get('expires')}, {part.get('deletion')}, {part.get('static')}, {part.get('rows')}, "
                           f"{part.get('ranges')})"))
-        made: tuple[list[str], str] = whole(avro, "", indent)
+        made: tuple[list[str], str] = whole(avro, "")
         return made
 
     def list_of(self, inner: Any) -> Any:
         """How to read an array (or null) of what ``inner`` reads."""
-        def read(avro: Any, space: str, indent: str) -> tuple[list[str], str]:
+        def read(avro: Any, space: str) -> tuple[list[str], str]:
             avro, space = self.resolved(avro, space)
             if isinstance(avro, list):
-                return self.union(avro, space, indent, read)
-            return self.array(avro, space, indent, inner)
+                return self.union(avro, space, read)
+            return self.array(avro, space, inner)
         return read
 
     def plain_tuple(self, fields: list[str]) -> Any:
@@ -401,11 +394,11 @@ class _Compiler:
 
     def each_of(self, inner: Any) -> Any:
         """How to read a record (or null) as a dict whose fields ``inner`` reads."""
-        def read(avro: Any, space: str, indent: str) -> tuple[list[str], str]:
+        def read(avro: Any, space: str) -> tuple[list[str], str]:
             avro, space = self.resolved(avro, space)
             if isinstance(avro, list):
-                return self.union(avro, space, indent, read)
-            lines, parts = self.members(avro, space, indent, {each["name"]: inner for each in avro["fields"]})
+                return self.union(avro, space, read)
+            lines, parts = self.members(avro, space, {each["name"]: inner for each in avro["fields"]})
             return lines, "{" + ", ".join(f"{name!r}: {value}" for name, value in parts.items()) + "}"
         return read
 

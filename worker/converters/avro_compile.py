@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
+from connectors.codegen import CodeBuilder, indent
 from connectors.schema import DECIMAL, Type
 from worker.converters.avro_schema import AvroSettings, is_enum, is_union, null_last
 from worker.converters.avro_write import LENGTH, PRESENT_LENGTH, SHORT, long_bytes, sized, value_bytes, zigzag_bytes
@@ -59,111 +60,94 @@ def _int_bytes(n: int) -> bytes:
 
 
 class _Compiler:
-    """Writes the source for one schema; names in it are bound in ``_names``."""
+    """Writes the source for one schema."""
 
     def __init__(self, settings: AvroSettings) -> None:
         self._settings = settings
-        self._names: dict[str, Any] = {
-            "LENGTH": LENGTH, "SHORT": SHORT, "long_bytes": long_bytes, "zigzag_bytes": zigzag_bytes,
-            "int_bytes": _int_bytes, "join": b"".join, "Leave": _Leave, "leave": _leave, "PRESENT_LENGTH": PRESENT_LENGTH,
-            "double": struct.Struct("<d").pack, "single": struct.Struct("<f").pack}
-        self._functions: list[str] = []
-        self._count = 0
+        self._code = CodeBuilder(
+            LENGTH=LENGTH, SHORT=SHORT, long_bytes=long_bytes, zigzag_bytes=zigzag_bytes, int_bytes=_int_bytes, join=b"".join,
+            Leave=_Leave, leave=_leave, PRESENT_LENGTH=PRESENT_LENGTH, double=struct.Struct("<d").pack,
+            single=struct.Struct("<f").pack)
         #: Whether what is written now stands in ``source``, and the names of what is kept there.
         self._keeps = False
         self._kept: list[str] = []
 
     def function(self, schema: Schema, head: bytes, slow: Encode) -> Encode:
         """The encoder of ``schema``; see ``compile_avro``."""
-        self._names.update(slow=slow, head=head, failures=(
+        self._code.names.update(slow=slow, head=head, failures=(
             _Leave, UnicodeEncodeError, OverflowError, TypeError, ValueError, KeyError, AttributeError, struct.error))
-        lines, pieces = self._value(schema, "value", "        ")
+        lines, pieces = self._value(schema, "value")
         check = self._check(schema, "value")
-        absent = "None" if schema.optional else "slow(value)"
-        source = "\n".join([
-            *self._functions,
-            "def encode_value(value):",
-            *([f"    global {', '.join(self._kept)}"] if self._kept else []),
-            f"    if value is None: return {absent}",
-            "    try:",
-            *([f"        if not ({check}): raise Leave"] if check else []),
-            *lines,
-            f"        return join((head, {', '.join(pieces)},))",
-            "    except failures:",
-            "        return slow(value)",
+        self._code.define("encode_value(value)", [
+            *([f"global {', '.join(self._kept)}"] if self._kept else []),
+            f"if value is None: return {'None' if schema.optional else 'slow(value)'}",
+            "try:",
+            *([f"    if not ({check}): raise Leave"] if check else []),
+            *indent(lines),
+            f"    return join((head, {', '.join(pieces)},))",
+            "except failures:",
+            "    return slow(value)",
         ])
-        exec(compile(source, f"<avro encoder of {schema.name or schema.type}>", "exec"), self._names)  # noqa: S102 - own source
-        made: Encode = self._names["encode_value"]
-        return made
+        return self._code.function("encode_value", f"avro encoder of {schema.name or schema.type}")
 
-    def _fresh(self, stem: str) -> str:
-        self._count += 1
-        return f"{stem}{self._count}"
-
-    def _bind(self, stem: str, value: Any) -> str:
-        name = self._fresh(stem)
-        self._names[name] = value
-        return name
-
-    def _value(self, schema: Schema, name: str, indent: str) -> tuple[list[str], list[str]]:
+    def _value(self, schema: Schema, name: str) -> tuple[list[str], list[str]]:
         """Statements to run, and the expressions whose bytes make the value in local ``name``."""
         if not self._keeps or schema.type not in _KEPT or is_union(schema) or is_enum(schema, self._settings):
-            return self._new_value(schema, name, indent)
+            return self._new_value(schema, name)
         # Connectors use one object for what does not change: then its bytes are there already. Object and bytes stand in one
         # tuple, which is replaced as a whole: another thread may use the function too.
-        kept, out = self._bind("kept", (object(), b"")), self._fresh("b")
+        kept, out = self._code.bind("kept", (object(), b"")), self._code.new_name("b")
         self._kept.append(kept)
-        lines, pieces = self._new_value(schema, name, indent + "    ")
+        lines, pieces = self._new_value(schema, name)
         joined = pieces[0] if len(pieces) == 1 else f"join(({', '.join(pieces)},))"
-        return [f"{indent}k = {kept}", f"{indent}if {name} is k[0]: {out} = k[1]", f"{indent}else:", *lines,
-                f"{indent}    {out} = {joined}", f"{indent}    {kept} = {name}, {out}"], [out]
+        return [f"k = {kept}", f"if {name} is k[0]: {out} = k[1]", "else:",
+                *indent([*lines, f"{out} = {joined}", f"{kept} = {name}, {out}"])], [out]
 
-    def _new_value(self, schema: Schema, name: str, indent: str) -> tuple[list[str], list[str]]:
+    def _new_value(self, schema: Schema, name: str) -> tuple[list[str], list[str]]:
         """As ``_value``, whatever was there before."""
         if not schema.optional or is_union(schema):
-            return self._present(schema, name, indent)
+            return self._present(schema, name)
         null, present = (b"\x02", b"\x00") if null_last(schema) else (b"\x00", b"\x02")
         if schema.type is Type.STRING and null == b"\x00" and not is_enum(schema, self._settings):
-            return self._optional_string(name, indent)
-        lines, pieces = self._present(schema, name, indent + "    ")
+            return self._optional_string(name)
+        lines, pieces = self._present(schema, name)
         if not lines and len(pieces) == 1:
             return [], [f"({null!r} if {name} is None else {present!r} + {pieces[0]})"]
-        out = self._fresh("b")
+        out = self._code.new_name("b")
         joined = f"{present!r} + {pieces[0]}" if len(pieces) == 1 else f"join(({present!r}, {', '.join(pieces)},))"
-        choice = [f"{indent}if {name} is None: {out} = {null!r}", f"{indent}else:", *lines, f"{indent}    {out} = {joined}"]
-        return choice, [out]
+        return [f"if {name} is None: {out} = {null!r}", "else:", *indent([*lines, f"{out} = {joined}"])], [out]
 
-    def _optional_string(self, name: str, indent: str) -> tuple[list[str], list[str]]:
-        head, text = self._fresh("b"), self._fresh("t")
-        return [f"{indent}if {name} is None: {head}, {text} = b'\\0', b''",
-                f"{indent}else:",
-                f"{indent}    {text} = {name}.encode()",
-                f"{indent}    {head} = PRESENT_LENGTH[n] if (n := len({text})) < {len(LENGTH)} else b'\\2' + long_bytes(n)",
+    def _optional_string(self, name: str) -> tuple[list[str], list[str]]:
+        head, text = self._code.new_name("b"), self._code.new_name("t")
+        return [f"if {name} is None: {head}, {text} = b'\\0', b''",
+                "else:",
+                f"    {text} = {name}.encode()",
+                f"    {head} = PRESENT_LENGTH[n] if (n := len({text})) < {len(LENGTH)} else b'\\2' + long_bytes(n)",
                 ], [head, text]
 
-    def _present(self, schema: Schema, name: str, indent: str) -> tuple[list[str], list[str]]:
+    def _present(self, schema: Schema, name: str) -> tuple[list[str], list[str]]:
         kind = schema.type
         if is_union(schema) or is_enum(schema, self._settings):
             settings = self._settings
-            return [], [f"{self._bind('reference', lambda value: value_bytes(schema, value, settings))}({name})"]
+            return [], [f"{self._code.bind('reference', lambda value: value_bytes(schema, value, settings))}({name})"]
         if kind is Type.STRUCT:
-            return self._struct(schema, name, indent)
+            return self._struct(schema, name)
         if kind is Type.ARRAY and schema.value_schema is not None:
             item = self._item_function(schema.value_schema)
             return [], [self._block(name, f"join([{item}(item) for item in {name}])")]
         if kind is Type.MAP and schema.key_schema is not None and schema.value_schema is not None:
             key, item = self._item_function(schema.key_schema), self._item_function(schema.value_schema)
             return [], [self._block(name, f"join([{key}(key) + {item}(item) for key, item in {name}.items()])")]
-        return self._scalar(schema, name, indent)
+        return self._scalar(schema, name)
 
-    def _scalar(self, schema: Schema, name: str, indent: str) -> tuple[list[str], list[str]]:
+    def _scalar(self, schema: Schema, name: str) -> tuple[list[str], list[str]]:
         kind = schema.type
         if kind is Type.BYTES and schema.name == DECIMAL:
             scale = decimal_scale(schema)
-            return [], [f"{self._bind('decimal', lambda value: sized(decimal_bytes(value, scale)))}({name})"]
+            return [], [f"{self._code.bind('decimal', lambda value: sized(decimal_bytes(value, scale)))}({name})"]
         if kind is Type.STRING:
-            text = self._fresh("t")
-            return [f"{indent}{text} = {name}.encode()"], [self._length(text), text]
+            text = self._code.new_name("t")
+            return [f"{text} = {name}.encode()"], [self._length(text), text]
         if kind is Type.BYTES:
             return [], [self._length(name), name]
         if kind is Type.BOOLEAN:
@@ -185,29 +169,29 @@ class _Compiler:
     def _block(self, name: str, items: str) -> str:
         return f"({self._length(name)} + {items} + b'\\0' if {name} else b'\\0')"
 
-    def _struct(self, schema: Schema, name: str, indent: str) -> tuple[list[str], list[str]]:
+    def _struct(self, schema: Schema, name: str) -> tuple[list[str], list[str]]:
         if not schema.fields:
-            return [f"{indent}if {name}: raise Leave"], ["b''"]
-        locals_ = [self._fresh("x") for _ in schema.fields]
-        names = self._bind("names", frozenset(member.name for member in schema.fields))
+            return [f"if {name}: raise Leave"], ["b''"]
+        locals_ = [self._code.new_name("x") for _ in schema.fields]
+        names = self._code.bind("names", frozenset(member.name for member in schema.fields))
         fetched = list(zip(locals_, [repr(member.name) for member in schema.fields], strict=True))
-        lines = [f"{indent}if len({name}) == {len(locals_)}:",
-                 *[f"{indent}    {local} = {name}[{key}]" for local, key in fetched],
-                 f"{indent}elif {name}.keys() <= {names}:",
-                 f"{indent}    get = {name}.get",
-                 *[f"{indent}    {local} = get({key})" for local, key in fetched],
-                 f"{indent}else: raise Leave"]
-        lines += [f"{indent}if {local} is None: {local} = {self._bind('default', member.schema.default)}"
+        lines = [f"if len({name}) == {len(locals_)}:",
+                 *[f"    {local} = {name}[{key}]" for local, key in fetched],
+                 f"elif {name}.keys() <= {names}:",
+                 f"    get = {name}.get",
+                 *[f"    {local} = get({key})" for local, key in fetched],
+                 "else: raise Leave"]
+        lines += [f"if {local} is None: {local} = {self._code.bind('default', member.schema.default)}"
                   for member, local in zip(schema.fields, locals_, strict=True) if member.schema.default is not None]
         checks = [check for member, local in zip(schema.fields, locals_, strict=True)
                   if (check := self._check(member.schema, local))]
         if checks:
-            lines.append(f"{indent}if not ({' and '.join(checks)}): raise Leave")
+            lines.append(f"if not ({' and '.join(checks)}): raise Leave")
         pieces: list[str] = []
         keeps = self._keeps
         for member, local in zip(schema.fields, locals_, strict=True):
             self._keeps = keeps or (name == "value" and member.name == _SOURCE)
-            more, expressions = self._value(member.schema, local, indent)
+            more, expressions = self._value(member.schema, local)
             lines += more
             pieces += expressions
         self._keeps = keeps
@@ -224,12 +208,11 @@ class _Compiler:
 
     def _item_function(self, schema: Schema) -> str:
         """The name of a function that makes the bytes of one element, defined on the way."""
-        name = self._fresh("item")
+        name = self._code.new_name("item")
         keeps, self._keeps = self._keeps, False
-        lines, pieces = self._value(schema, "item", "    ")
+        lines, pieces = self._value(schema, "item")
         self._keeps = keeps
         check = self._check(schema, "item")
         result = pieces[0] if len(pieces) == 1 else f"join(({', '.join(pieces)},))"
-        self._functions.append("\n".join([
-            f"def {name}(item):", *([f"    if not ({check}): raise Leave"] if check else []), *lines, f"    return {result}"]))
+        self._code.define(f"{name}(item)", [*([f"if not ({check}): raise Leave"] if check else []), *lines, f"return {result}"])
         return name

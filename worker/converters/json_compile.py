@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 import orjson
 
+from connectors.codegen import CodeBuilder, indent
 from connectors.schema import DECIMAL, Type
 from worker.converters.javatext import decimal_bytes, decimal_scale, decimal_text
 from worker.converters.json_text import (
@@ -136,43 +137,37 @@ def _raw_float(value: float) -> msgspec.Raw:
 
 
 class _Compiler:
-    """Builds the msgspec types of one schema and the source of the function that mends their values.
+    """Builds the msgspec types of one schema and the source of the function that corrects their values.
 
-    A value that needs mending is mended by an expression or by statements; names in them are bound in ``names``.
+    A value that msgspec writes in another form than Java is corrected by an expression or by statements.
     """
 
     def __init__(self, settings: JsonSettings) -> None:
         self._settings = settings
-        self._names: dict[str, Any] = {"Raw": msgspec.Raw, "raw_double": _raw_double, "raw_float": _raw_float}
-        self._lines: list[str] = []
-        self._count = 0
+        self._code = CodeBuilder(Raw=msgspec.Raw, raw_double=_raw_double, raw_float=_raw_float)
         self._has_bytes = False  # without this, convert would read strings as Base64 and as decimals
 
     def function(self, schema: Schema, slow: Encode, prefix: bytes, suffix: bytes) -> Encode:
         """The encoder of ``schema``; raises ValueError for what msgspec can't do."""
         kind = self._type(schema)
-        self._names.update(
+        self._code.names.update(
             convert=msgspec.convert, encode=msgspec.json.Encoder().encode, kind=kind, passed_on=_PASSED_ON, slow=slow,
             failures=(msgspec.ValidationError, ValueError, TypeError, OverflowError, RecursionError),
             java_escapes=java_escapes, prefix=prefix, suffix=suffix)
-        mend = self._mend(schema, "o", "        ")
+        corrections = self._correct(schema, "o")
         result = "prefix + encoded + suffix" if prefix else "encoded"
-        source = "\n".join([
-            *self._lines,
-            "def encode_value(value):",
-            "    try:",
-            f"        o = convert(value, kind{', builtin_types=passed_on' if self._has_bytes else ''})",
-            *([mend] if mend else []),
-            "        encoded = encode(o)",
-            "    except failures:",
-            "        return slow(value)",
-            f"    if {_BACKSLASH} in encoded or not encoded.isascii():",
-            "        encoded = java_escapes(encoded)",
-            f"    return {result}",
+        self._code.define("encode_value(value)", [
+            "try:",
+            f"    o = convert(value, kind{', builtin_types=passed_on' if self._has_bytes else ''})",
+            *indent(corrections),
+            "    encoded = encode(o)",
+            "except failures:",
+            "    return slow(value)",
+            f"if {_BACKSLASH} in encoded or not encoded.isascii():",
+            "    encoded = java_escapes(encoded)",
+            f"return {result}",
         ])
-        exec(compile(source, f"<json encoder of {schema.name or schema.type}>", "exec"), self._names)  # noqa: S102 - own source
-        made: Encode = self._names["encode_value"]
-        return made
+        return self._code.function("encode_value", f"json encoder of {schema.name or schema.type}")
 
     def _type(self, schema: Schema) -> Any:
         """The msgspec type of values of ``schema``; null is allowed where something may stand for it."""
@@ -222,68 +217,54 @@ class _Compiler:
     def _may_be_absent(self, schema: Schema) -> bool:
         return schema.optional or (schema.default is not None and self._settings.replace_null)
 
-    def _bind(self, stem: str, value: Any) -> str:
-        self._count += 1
-        name = f"{stem}{self._count}"
-        self._names[name] = value
-        return name
-
-    def _mend(self, schema: Schema, target: str, indent: str) -> str:
-        """Statements that mend the value in ``target``, a local name or an attribute; empty if it is right as it is."""
+    def _correct(self, schema: Schema, target: str) -> list[str]:
+        """Statements that correct the value in ``target``, a local name or an attribute; none if it is right as it is."""
         optional = self._may_be_absent(schema)
-        inner = indent + ("    " if optional else "")
-        body = self._mend_present(schema, target, inner)
-        default = ""
+        lines = self._correct_present(schema, target)
+        default = []
         if schema.default is not None and self._settings.replace_null:
             text = value_text(schema, schema.default, self._settings, "the default")
-            default = f"{indent}if {target} is None: {target} = {self._bind('default', msgspec.Raw(text))}"
-        if not body:
-            return default
-        if not optional:
-            return body
-        return f"{default}\n{indent}else:\n{body}" if default else f"{indent}if {target} is not None:\n{body}"
+            default = [f"if {target} is None: {target} = {self._code.bind('default', msgspec.Raw(text))}"]
+        if not lines or not optional:
+            return lines or default
+        return [*default, "else:", *indent(lines)] if default else [f"if {target} is not None:", *indent(lines)]
 
-    def _mend_present(self, schema: Schema, target: str, indent: str) -> str:
+    def _correct_present(self, schema: Schema, target: str) -> list[str]:
         kind = schema.type
         if kind is Type.FLOAT64:
-            local = self._local()
-            return (f"{indent}{local} = {target}\n"
-                    f"{indent}if not (0.001 <= {local} < 1e7 or -1e7 < {local} <= -0.001 or {local} == 0.0): "
-                    f"{target} = raw_double({local})")
+            local = self._code.new_name("x")
+            return [f"{local} = {target}",
+                    f"if not (0.001 <= {local} < 1e7 or -1e7 < {local} <= -0.001 or {local} == 0.0):",
+                    f"    {target} = raw_double({local})"]
         if kind is Type.FLOAT32:
-            return f"{indent}{target} = raw_float({target})"
+            return [f"{target} = raw_float({target})"]
         if kind is Type.BYTES and schema.name == DECIMAL:
-            return f"{indent}{target} = {self._bind('decimal', self._decimal(schema))}({target})"
+            return [f"{target} = {self._code.bind('decimal', self._decimal(schema))}({target})"]
         if kind is Type.STRUCT:
-            local = self._local()
-            parts = [self._mend(member.schema, f"{local}.f{index}", indent) for index, member in enumerate(schema.fields)]
-            parts = [part for part in parts if part]
-            return "\n".join([f"{indent}{local} = {target}", *parts]) if parts else ""
+            local = self._code.new_name("x")
+            lines = [line for index, member in enumerate(schema.fields)
+                     for line in self._correct(member.schema, f"{local}.f{index}")]
+            return [f"{local} = {target}", *lines] if lines else []
         if kind is Type.ARRAY and schema.value_schema is not None:
-            mender = self._mender(schema.value_schema)
-            return f"{indent}{target} = [{mender}(item) for item in {target}]" if mender else ""
+            function = self._correcting_function(schema.value_schema)
+            return [f"{target} = [{function}(item) for item in {target}]"] if function else []
         if kind is Type.MAP and schema.key_schema is not None and schema.value_schema is not None:
-            mender = self._mender(schema.value_schema)
-            item = f"{mender}(item)" if mender else "item"
+            function = self._correcting_function(schema.value_schema)
+            item = f"{function}(item)" if function else "item"
             if schema.key_schema.type is not Type.STRING:
                 entry = f'{{"key": key, "value": {item}}}' if self._settings.entries else f"[key, {item}]"
-                return f"{indent}{target} = [{entry} for key, item in {target}.items()]"
-            return f"{indent}{target} = {{key: {item} for key, item in {target}.items()}}" if mender else ""
-        return ""
+                return [f"{target} = [{entry} for key, item in {target}.items()]"]
+            return [f"{target} = {{key: {item} for key, item in {target}.items()}}"] if function else []
+        return []
 
-    def _mender(self, schema: Schema) -> str:
-        """The name of a function that mends one value, defined on the way; empty if none is needed."""
-        body = self._mend(schema, "item", "    ")
-        if not body:
+    def _correcting_function(self, schema: Schema) -> str:
+        """The name of a function that corrects one value, defined on the way; empty if none is needed."""
+        lines = self._correct(schema, "item")
+        if not lines:
             return ""
-        self._count += 1
-        name = f"mend{self._count}"
-        self._lines.append(f"def {name}(item):\n{body}\n    return item")
+        name = self._code.new_name("correct")
+        self._code.define(f"{name}(item)", [*lines, "return item"])
         return name
-
-    def _local(self) -> str:
-        self._count += 1
-        return f"x{self._count}"
 
     def _decimal(self, schema: Schema) -> Any:
         if self._settings.numeric_decimals:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
+from connectors.codegen import CodeBuilder, indent
 from connectors.schema import DATE, DECIMAL, TIME, Type
 from worker.converters.avro_write import SHORT
 from worker.converters.javatext import decimal_scale
@@ -89,69 +90,54 @@ class _Leave(Exception):
 
 
 class _Compiler:
-    """Writes the source for one file; names in it are bound in ``_names``."""
+    """Writes the source for one file."""
 
     def __init__(self, *, replace_null: bool) -> None:
         self._replace_null = replace_null
-        self._names: dict[str, Any] = {"SHORT": SHORT, "varint": varint, "sized": sized, "join": b"".join, "Leave": _Leave,
-                                       "double": DOUBLE, "single": FLOAT}
-        self._functions: list[str] = []
+        self._code = CodeBuilder(
+            SHORT=SHORT, varint=varint, sized=sized, join=b"".join, Leave=_Leave, double=DOUBLE, single=FLOAT)
         self._done: dict[int, str] = {}
-        self._count = 0
 
     def function(self, message: ProtoMessage, head: bytes, slow: Encode) -> Encode:
         """The encoder of the root message."""
         body = self._message(message)
-        self._names.update(slow=slow, head=head, failures=(
+        self._code.names.update(slow=slow, head=head, failures=(
             _Leave, UnicodeEncodeError, OverflowError, TypeError, ValueError, KeyError, AttributeError, struct.error))
-        source = "\n".join([
-            *self._functions,
-            "def encode_value(value):",
-            "    if value is None: return None",
-            "    try:",
-            f"        return head + {body}(value)",
-            "    except failures:",
-            "        return slow(value)",
+        self._code.define("encode_value(value)", [
+            "if value is None: return None",
+            "try:",
+            f"    return head + {body}(value)",
+            "except failures:",
+            "    return slow(value)",
         ])
-        exec(compile(source, f"<protobuf encoder of {message.name}>", "exec"), self._names)  # noqa: S102 - own source
-        made: Encode = self._names["encode_value"]
-        return made
-
-    def _fresh(self, stem: str) -> str:
-        self._count += 1
-        return f"{stem}{self._count}"
-
-    def _bind(self, stem: str, value: Any) -> str:
-        name = self._fresh(stem)
-        self._names[name] = value
-        return name
+        return self._code.function("encode_value", f"protobuf encoder of {message.name}")
 
     def _keep(self, name: str, before: list[str], expressions: list[str], kept: list[str]) -> tuple[list[str], list[str]]:
         """As ``_field`` gave it, but the bytes of the last value stay for the next record if it has the very same object."""
         # Object and bytes stand in one tuple, which is replaced as a whole: another thread may use the function too.
-        store, out = self._bind("kept", (object(), b"")), self._fresh("b")
+        store, out = self._code.bind("kept", (object(), b"")), self._code.new_name("b")
         kept.append(store)
         joined = expressions[0] if len(expressions) == 1 else " + ".join(expressions)
-        return [f"    k = {store}", f"    if {name} is k[0]: {out} = k[1]", "    else:", *[f"    {line}" for line in before],
-                f"        {out} = {joined}", f"        {store} = {name}, {out}"], [out]
+        return [f"k = {store}", f"if {name} is k[0]: {out} = k[1]", "else:",
+                *indent([*before, f"{out} = {joined}", f"{store} = {name}, {out}"])], [out]
 
     def _message(self, message: ProtoMessage, *, keeps: bool = False) -> str:
         """The name of a function that makes a struct's content, defined on the way."""
         known = self._done.get(id(message))
         if known is not None:
             return known
-        name = self._done[id(message)] = self._fresh("message")
-        locals_ = {member.number: self._fresh("x") for member in message.fields}
+        name = self._done[id(message)] = self._code.new_name("message")
+        locals_ = {member.number: self._code.new_name("x") for member in message.fields}
         lines = self._fetch(message, locals_)
         checks = []
         for member in message.fields:
             local = locals_[member.number]
             if self._replace_null and member.schema.default is not None:
-                lines.append(f"    if {local} is None: {local} = {self._bind('default', member.schema.default)}")
+                lines.append(f"if {local} is None: {local} = {self._code.bind('default', member.schema.default)}")
             if check := self._check(member, local):
                 checks.append(check)
         if checks:
-            lines.append(f"    if not ({' and '.join(checks)}): raise Leave")
+            lines.append(f"if not ({' and '.join(checks)}): raise Leave")
         pieces: list[str] = []
         kept: list[str] = []
         for member in sorted(message.fields, key=lambda each: each.number):
@@ -162,22 +148,22 @@ class _Compiler:
             lines += before
             pieces += expressions
         if kept:
-            lines.insert(0, f"    global {', '.join(kept)}")
+            lines.insert(0, f"global {', '.join(kept)}")
         result = "b''" if not pieces else pieces[0] if len(pieces) == 1 else f"join(({', '.join(pieces)},))"
-        self._functions.append("\n".join([f"def {name}(value):", *lines, f"    return {result}"]))
+        self._code.define(f"{name}(value)", [*lines, f"return {result}"])
         return name
 
     def _fetch(self, message: ProtoMessage, locals_: dict[int, str]) -> list[str]:
         if not message.fields:
-            return ["    if value: raise Leave"]
-        names = self._bind("names", frozenset(member.source for member in message.fields))
+            return ["if value: raise Leave"]
+        names = self._code.bind("names", frozenset(member.source for member in message.fields))
         fetched = [(locals_[member.number], repr(member.source)) for member in message.fields]
-        return [f"    if len(value) == {len(fetched)}:",
-                *[f"        {local} = value[{key}]" for local, key in fetched],
-                f"    elif value.keys() <= {names}:",
-                "        get = value.get",
-                *[f"        {local} = get({key})" for local, key in fetched],
-                "    else: raise Leave"]
+        return [f"if len(value) == {len(fetched)}:",
+                *[f"    {local} = value[{key}]" for local, key in fetched],
+                f"elif value.keys() <= {names}:",
+                "    get = value.get",
+                *[f"    {local} = get({key})" for local, key in fetched],
+                "else: raise Leave"]
 
     def _check(self, member: ProtoField, name: str) -> str:
         """An expression that is true for values of the right class and range."""
@@ -225,11 +211,11 @@ class _Compiler:
                 return [], [f"(b'' if {absent} else {first} + (b'\\1' if {name} else b'\\0'))"]
             return [], [f"({first} + b'\\1' if {name} else b'')"]
         if kind is Type.STRING:
-            text, size = self._fresh("t"), self._fresh("h")
-            return [f"    if {absent}: {size} = {text} = b''",
-                    "    else:",
-                    f"        {text} = {name}.encode()",
-                    f"        {size} = {first} + (SHORT[n] if (n := len({text})) < {len(SHORT)} else varint(n))"], [size, text]
+            text, size = self._code.new_name("t"), self._code.new_name("h")
+            return [f"if {absent}: {size} = {text} = b''",
+                    "else:",
+                    f"    {text} = {name}.encode()",
+                    f"    {size} = {first} + (SHORT[n] if (n := len({text})) < {len(SHORT)} else varint(n))"], [size, text]
         if kind is Type.BYTES:
             return [], [f"(b'' if {absent} else {first} + sized({name}))"]
         pack, zero = ("double", bytes(8)) if kind is Type.FLOAT64 else ("single", bytes(4))
@@ -260,10 +246,10 @@ class _Compiler:
             before, expressions = self._field(part, local)
             lines += before
             pieces += expressions
-        entry = self._fresh("entry")
-        self._functions.append("\n".join([
-            f"def {entry}(key, item):", *([f"    if not ({' and '.join(checks)}): raise Leave"] if checks else []), *lines,
-            f"    return {tag(member.number, SIZED)!r} + sized(join(({', '.join(pieces)},)))"]))
+        entry = self._code.new_name("entry")
+        self._code.define(f"{entry}(key, item)", [
+            *([f"if not ({' and '.join(checks)}): raise Leave"] if checks else []), *lines,
+            f"return {tag(member.number, SIZED)!r} + sized(join(({', '.join(pieces)},)))"])
         return f"(join([{entry}(key, item) for key, item in {name}.items()]) if {name} else b'')"
 
     def _content(self, member: ProtoField, *, element: bool = False) -> str:
@@ -273,27 +259,28 @@ class _Compiler:
             return self._message(member.message, keeps=member.source == _SOURCE)
         if schema.name == DECIMAL and schema.type is Type.BYTES:
             scale = decimal_scale(schema)
-            return self._bind("decimal", lambda value: decimal_message(value, scale))
+            return self._code.bind("decimal", lambda value: decimal_message(value, scale))
         if not member.scalar:
-            return self._bind("logical", _checked({DATE: date_message, TIME: time_message}.get(schema.name or "",
+            return self._code.bind("logical", _checked({DATE: date_message, TIME: time_message}.get(schema.name or "",
                                                                                                timestamp_message)))
         if element and not member.wrapped:
             return self._element(member)
-        return self._bind("value", lambda value: value_bytes(member, value, replace_null=False, path=member.source, depth=0))
+        return self._code.bind(
+            "value", lambda value: value_bytes(member, value, replace_null=False, path=member.source, depth=0))
 
     def _element(self, member: ProtoField) -> str:
         """As ``_content``, for what arrays of scalars hold."""
         kind = member.element.type
-        name = self._fresh("item")
+        name = self._code.new_name("item")
         if kind in INTEGER_BITS and member.scalar in _VARINTS and not member.symbols:
             limit = 1 << INTEGER_BITS[kind]
-            lines = [f"    if type(value) is not int or not {-limit} <= value < {limit}: raise Leave",
-                     f"    return SHORT[value] if 0 <= value < {len(SHORT)} else varint(value)"]
+            lines = [f"if type(value) is not int or not {-limit} <= value < {limit}: raise Leave",
+                     f"return SHORT[value] if 0 <= value < {len(SHORT)} else varint(value)"]
         elif kind is Type.STRING and not member.symbols:
-            lines = ["    return value.encode()"]
+            lines = ["return value.encode()"]
         else:
             return self._content(member)
-        self._functions.append("\n".join([f"def {name}(value):", *lines]))
+        self._code.define(f"{name}(value)", lines)
         return name
 
 

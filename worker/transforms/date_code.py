@@ -4,9 +4,9 @@ Most of what a stream has to write or read are times of a few days: what such a 
 """
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from worker.transforms.generated import compiled
+from connectors.codegen import CodeBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +38,7 @@ def writer(parts: Sequence[Part], day_text: Callable[[Sequence[Part], int], str]
     """
     runs: list[tuple[Part, ...]] = []
     pieces: list[str] = []
-    names: dict[str, Any] = {"TWO": _TWO, "THREE": _THREE, "known": {}}
+    code = CodeBuilder(TWO=_TWO, THREE=_THREE, known={})
     used: set[str] = set()
     for part in parts:
         letter, count, literal = part
@@ -54,18 +54,17 @@ def writer(parts: Sequence[Part], day_text: Callable[[Sequence[Part], int], str]
         elif pieces and pieces[-1].startswith("{day["):
             runs[-1] = (*runs[-1], part)
         else:
-            names[f"literal{len(pieces)}"] = literal
-            pieces.append(f"{{literal{len(pieces)}}}")
-    names["texts"] = lambda days: tuple([day_text(run, days) for run in runs])
-    lines = ["def made(millis):", f"    days, of_day = divmod(millis, {_DAY_MS})"]
+            pieces.append(f"{{{code.bind('literal', literal)}}}")
+    code.names["texts"] = lambda days: tuple([day_text(run, days) for run in runs])
+    lines = [f"days, of_day = divmod(millis, {_DAY_MS})"]
     if runs:
-        lines += ["    day = known.get(days)", "    if day is None:", f"        if len(known) >= {_DAYS}:",
-                  "            known.clear()", "        day = known[days] = texts(days)"]
+        lines += ["day = known.get(days)", "if day is None:", f"    if len(known) >= {_DAYS}:", "        known.clear()",
+                  "    day = known[days] = texts(days)"]
     if used:
-        lines += ["    seconds, milli = divmod(of_day, 1000)", "    minutes, second = divmod(seconds, 60)",
-                  "    hour, minute = divmod(minutes, 60)"]
-    lines.append(f"    return f{''.join(pieces)!r}" if pieces else "    return ''")
-    return compiled("\n".join(lines), names, "writing of a time")
+        lines += ["seconds, milli = divmod(of_day, 1000)", "minutes, second = divmod(seconds, 60)",
+                  "hour, minute = divmod(minutes, 60)"]
+    code.define("made(millis)", [*lines, f"return f{''.join(pieces)!r}" if pieces else "return ''"])
+    return code.function("made", "writing of a time")
 
 
 def _time_piece(letter: str, count: int) -> str:
@@ -95,7 +94,7 @@ def reader(parts: Sequence[Part], slow: Callable[[str], int], day_of: Callable[[
     if not fixed or len(places) != len(_DATE) or any(
             letter and letter not in _DATE for letter, _, _ in merged[places[0]:places[-1]]):
         return slow
-    names: dict[str, Any] = {"slow": slow, "known": {}}
+    code = CodeBuilder(slow=slow, known={})
     checks, values, date_parts = [], [], []
     at = start = end = 0
     for number, (letter, count, literal) in enumerate(merged):
@@ -106,20 +105,30 @@ def reader(parts: Sequence[Part], slow: Callable[[str], int], day_of: Callable[[
             end = at + width
             date_parts.append((letter, at - start, width, literal))
         elif letter:
-            names[letter] = {f"{value:0{count}d}": value * _UNITS[letter] for value in range(1000 if letter == "S" else 60)}
+            code.names[letter] = {
+                f"{value:0{count}d}": value * _UNITS[letter] for value in range(1000 if letter == "S" else 60)}
             values.append(f"{letter}[{text}]")
         else:
-            names[f"literal{number}"] = literal
-            checks.append(f"{text} == literal{number}")
+            checks.append(f"{text} == {code.bind('literal', literal)}")
         at += width
-    names["day_ms"] = _date_reader(date_parts, day_of)
-    lines = ["def made(text):", f"    if {' and '.join([f'len(text) == {at}', *checks])}:",
-             f"        date = text[{start}:{end}]", "        day = known.get(date)", "        if day is None:",
-             "            day = day_ms(date)", "            if day is None:", "                return slow(text)",
-             f"            if len(known) >= {_DAYS}:", "                known.clear()", "            known[date] = day",
-             "        try:", f"            return {' + '.join(['day', *values])}", "        except KeyError:",
-             "            return slow(text)", "    return slow(text)"]
-    return compiled("\n".join(lines), names, "reading of a time")
+    code.names["day_ms"] = _date_reader(date_parts, day_of)
+    code.define("made(text)", [
+        f"if {' and '.join([f'len(text) == {at}', *checks])}:",
+        f"    date = text[{start}:{end}]",
+        "    day = known.get(date)",
+        "    if day is None:",
+        "        day = day_ms(date)",
+        "        if day is None:",
+        "            return slow(text)",
+        f"        if len(known) >= {_DAYS}:",
+        "            known.clear()",
+        "        known[date] = day",
+        "    try:",
+        f"        return {' + '.join(['day', *values])}",
+        "    except KeyError:",
+        "        return slow(text)",
+        "return slow(text)"])
+    return code.function("made", "reading of a time")
 
 
 def _is_fixed(part: Part, before: Part) -> bool:

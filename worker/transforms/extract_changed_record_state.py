@@ -9,11 +9,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from connectors.api import Header
+from connectors.codegen import CodeBuilder, indent
 from connectors.options import Config, ConfigDef, ConfigKey, ConfigType, Importance, Width
 from connectors.schema import OPTIONAL_STRING, Schema, Type, array
 from worker.transforms.base import RecordFunction, SchemaCache, Side, Transform, copy_record, is_struct, not_a_struct
 from worker.transforms.debezium_events import DEBEZIUM_VERSION, field_of, is_envelope
-from worker.transforms.generated import MOST_FIELDS, compiled
+from worker.transforms.generated import MOST_FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -129,21 +130,22 @@ def _comparison(columns: Sequence[tuple[str, Schema | None]], wanted: AbstractSe
 
     if len(columns) > MOST_FIELDS:
         return slow
-    names: dict[str, Any] = {"slow": slow, "same": same_values}
-    lines = ["def made(after, before):", "    changed, unchanged = [], []", "    try:", "        pass"]
-    for number, (name, schema) in enumerate(columns):
+    code = CodeBuilder(slow=slow, same=same_values)
+    lines = ["pass"]
+    for name, schema in columns:
         one, other = f"after[{name!r}]", f"before[{name!r}]"
-        names[f"schema{number}"] = schema
-        test = f"({one} == {other})" if schema is None else f"same({one}, {other}, schema{number})"
-        lines.append(f"        if {test}:" if 1 in wanted else f"        if not {test}:")
+        test = f"({one} == {other})" if schema is None else f"same({one}, {other}, {code.bind('schema', schema)})"
+        lines.append(f"if {test}:" if 1 in wanted else f"if not {test}:")
         if 1 in wanted:
-            lines.append(f"            unchanged.append({name!r})")
+            lines.append(f"    unchanged.append({name!r})")
         if wanted == {0, 1}:
-            lines.append("        else:")
+            lines.append("else:")
         if 0 in wanted:
-            lines.append(f"            changed.append({name!r})")
-    lines += ["    except KeyError:", "        return slow(after, before)", "    return changed, unchanged"]
-    return compiled("\n".join(lines), names, "comparison of rows")
+            lines.append(f"    changed.append({name!r})")
+    code.define("made(after, before)", [
+        "changed, unchanged = [], []", "try:", *indent(lines), "except KeyError:", "    return slow(after, before)",
+        "return changed, unchanged"])
+    return code.function("made", "comparison of rows")
 
 
 def same_values(one: Any, other: Any, schema: Schema) -> bool:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from connectors.codegen import CodeBuilder, indent
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -36,20 +38,6 @@ class Taken(NamedTuple):
     required: bool = False
 
 
-def compiled(source: str, names: Mapping[str, Any], what: str) -> Callable[..., Any]:
-    """The function ``made`` that ``source`` defines.
-
-    Args:
-        source: Python; all that comes from outside stands in ``names``, or is quoted by ``repr``.
-        names: its globals.
-        what: of what it is made, for tracebacks.
-    """
-    scope = dict(names)
-    exec(compile(source, f"<{what}>", "exec"), scope)  # noqa: S102 - own source
-    function: Callable[..., Any] = scope["made"]
-    return function
-
-
 def struct_taker(fields: Sequence[Taken], slow: Callable[..., Any], parameters: str = "value") -> Callable[..., Any]:
     """A function that builds a dict of fields of its first argument, a struct's value, in order.
 
@@ -60,33 +48,33 @@ def struct_taker(fields: Sequence[Taken], slow: Callable[..., Any], parameters: 
     """
     if len(fields) > MOST_FIELDS:
         return slow
-    names: dict[str, Any] = {"slow": slow}
-    lines = [f"def made({parameters}):", "    try:"]
+    code = CodeBuilder(slow=slow)
+    lines = []
     structs: dict[tuple[str, ...], str] = {(): "value"}
     for path in dict.fromkeys(field.path[:end] for field in fields for end in range(1, len(field.path))):
         of = structs[path[:-1]]
         here = structs[path] = f"struct{len(structs)}"
         test = "" if of == "value" else f"None if {of} is None else "
-        lines.append(f"        {here} = {test}{of}[{path[-1]!r}]")
+        lines.append(f"{here} = {test}{of}[{path[-1]!r}]")
     items = []
     for number, field in enumerate(fields):
         of = structs[field.path[:-1]]
         found = f"{of}[{field.path[-1]!r}]"
         if field.required or field.default is not None:
-            lines.append(f"        item{number} = {'' if of == 'value' else f'None if {of} is None else '}{found}")
-            lines.append(f"        if item{number} is None{'' if of == 'value' else f' and {of} is not None'}:")
+            lines.append(f"item{number} = {'' if of == 'value' else f'None if {of} is None else '}{found}")
+            lines.append(f"if item{number} is None{'' if of == 'value' else f' and {of} is not None'}:")
             if field.default is None:
-                lines.append(f"            return slow({parameters})")
+                lines.append(f"    return slow({parameters})")
             else:
-                names[f"default{number}"] = field.default
-                lines.append(f"            item{number} = default{number}")
+                lines.append(f"    item{number} = {code.bind('default', field.default)}")
             found = f"item{number}"
         elif of != "value":
             found = f"None if {of} is None else {found}"
         items.append(f"{field.name!r}: {found}")
-    lines += [f"        return {{{', '.join(items)}}}",
-              "    except (KeyError, TypeError):", f"        return slow({parameters})"]
-    return compiled("\n".join(lines), names, "fields of a struct")
+    code.define(f"made({parameters})", [
+        "try:", *indent([*lines, f"return {{{', '.join(items)}}}"]),
+        "except (KeyError, TypeError):", f"    return slow({parameters})"])
+    return code.function("made", "fields of a struct")
 
 
 def map_taker(names: Sequence[str], kept: Mapping[str, str]) -> Callable[[dict[str, Any]], dict[str, Any]]:
@@ -100,8 +88,9 @@ def map_taker(names: Sequence[str], kept: Mapping[str, str]) -> Callable[[dict[s
         return dict
     values = [f"value{number}" for number in range(len(names))]
     items = [f"{kept[name]!r}: {value}" for name, value in zip(names, values, strict=True) if name in kept]
-    source = f"def made(value):\n    {', '.join(values)}, = value.values()\n    return {{{', '.join(items)}}}"
-    return compiled(source, {}, "fields of a map")
+    code = CodeBuilder()
+    code.define("made(value)", [f"{', '.join(values)}, = value.values()", f"return {{{', '.join(items)}}}"])
+    return code.function("made", "fields of a map")
 
 
 class FrequentMaps:

@@ -8,12 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from connectors.codegen import CodeBuilder, indent
 from connectors.errors import Skippable
 from connectors.options import Config, ConfigDef, ConfigKey, ConfigType, Importance, at_least
 from connectors.schema import Schema, Type
 from worker.transforms.base import RecordFunction, SchemaCache, Side, Transform, copy_record
 from worker.transforms.debezium_events import DEBEZIUM_VERSION, enumerated, is_envelope, no_empty_items, or_default
-from worker.transforms.generated import MOST_FIELDS, compiled
+from worker.transforms.generated import MOST_FIELDS
 from worker.transforms.java_hash import java_hasher, murmur_hasher, remembering
 
 if TYPE_CHECKING:
@@ -152,8 +153,8 @@ def _sum(paths: Sequence[_Path], remembered: frozenset[Type]) -> Callable[[dict[
 
     if not any(path.last for path in paths) or len(paths) > MOST_FIELDS:
         return slow
-    names: dict[str, Any] = {"slow": slow}
-    lines = ["def made(event):", "    try:"]
+    code = CodeBuilder(slow=slow)
+    lines = []
     structs: dict[tuple[str, ...], str] = {(): "event"}
     present, terms = [], []
     for number, path in enumerate(paths):
@@ -162,24 +163,24 @@ def _sum(paths: Sequence[_Path], remembered: frozenset[Type]) -> Callable[[dict[
             of, way = structs[way], (*way, step)
             if way not in structs:
                 structs[way] = f"struct{len(structs)}"
-                lines.append(f"        {structs[way]} = {of}[{step!r}]")
+                lines.append(f"{structs[way]} = {of}[{step!r}]")
         if path.last is None:
             present.append(structs[way])
             continue
         value = f"value{number}"
-        lines.append(f"        {value} = {structs[way]}[{path.last!r}]")
+        lines.append(f"{value} = {structs[way]}[{path.last!r}]")
         present.append(value)
-        names[f"hash{number}"] = path.hash
-        term = f"hash{number}({value})"
         if path.schema.type in remembered:
             known: dict[Any, int] = {}
-            names[f"hash{number}"], names[f"known{number}"] = remembering(path.hash, known), known.get
-            term = f"(known{number}({value}) or {term})"
+            term = f"({code.bind('known', known.get)}({value}) or {code.bind('hash', remembering(path.hash, known))}({value}))"
+        else:
+            term = f"{code.bind('hash', path.hash)}({value})"
         terms.append(term)
-    lines += ["    except (KeyError, TypeError):", "        return slow(event)",
-              f"    if {' or '.join(f'{name} is None' for name in dict.fromkeys(present))}:", "        return slow(event)",
-              f"    return {' + '.join(terms)}"]
-    return compiled("\n".join(lines), names, "hashes of fields")
+    code.define("made(event)", [
+        "try:", *indent(lines), "except (KeyError, TypeError):", "    return slow(event)",
+        f"if {' or '.join(f'{name} is None' for name in dict.fromkeys(present))}:", "    return slow(event)",
+        f"return {' + '.join(terms)}"])
+    return code.function("made", "hashes of fields")
 
 
 def _path(envelope: Schema, name: str, image: str | None, hasher: _Hasher) -> _Path | None:

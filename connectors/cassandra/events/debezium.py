@@ -15,6 +15,7 @@ from connectors.cassandra.events.contract import CONNECTOR, topic_name
 from connectors.cassandra.events.debezium_cells import CellWriter, bounds
 from connectors.cassandra.events.envelope import RANGE_END, RANGE_START, VERSION, schemas_of
 from connectors.cassandra.model import FINISHED, INDEX, OFFSET, SEGMENT
+from connectors.codegen import CodeBuilder, dict_display, unpack_names
 from connectors.cql.mutations.compiled import Decoder
 from connectors.cql.mutations.head import VERSION_WITH_EPOCHS
 from connectors.errors import Fatal, Skippable
@@ -245,34 +246,30 @@ class DebeziumEvents:
         return made
 
     def _compiled(self, names: tuple[str, ...]) -> Callable[..., tuple[dict[str, Any], dict[str, Any]]]:
-        bound: dict[str, Any] = {}
+        code = CodeBuilder()
 
         def changed(column: Column, local: str) -> str:
             change = self.schemas.types[column.name].change
             if change is None:
                 return local
-            bound[f"change_{local}"] = change
-            return f"(None if {local} is None else change_{local}({local}))"
+            return f"(None if {local} is None else {code.bind('change', change)}({local}))"
 
         key = [(each, f"k{index}") for index, each in enumerate(self.table.key)]
         key += [(each, f"c{index}") for index, each in enumerate(self.table.clustering)]
         columns = {each.name: each for each in (*self.table.static, *self.table.regular)}
-        lines = [f"    ({''.join(f'k{index}, ' for index in range(len(self.table.key)))}) = key"]
+        lines = [f"{unpack_names('k', len(self.table.key))} = key"]
         if self.table.clustering:
-            lines.append(f"    ({''.join(f'c{index}, ' for index in range(len(self.table.clustering)))}) = clustering")
+            lines.append(f"{unpack_names('c', len(self.table.clustering))} = clustering")
         if names:
-            lines.append(f"    ({''.join(f'v{index}, ' for index in range(len(names)))}) = values")
-        lines += [f"    {local} = {text}" for each, local in key if (text := changed(each, local)) != local]
-        cells = [f"{each.name!r}: {{'value': {local}, 'deletion_ts': None, 'set': True}}" for each, local in key]
-        cells += [f"{name!r}: {{'value': {changed(columns[name], f'v{index}')}, "
-                  f"'deletion_ts': None if v{index} is None else expires, 'set': True}}"
+            lines.append(f"{unpack_names('v', len(names))} = values")
+        lines += [f"{local} = {text}" for each, local in key if (text := changed(each, local)) != local]
+        cells = [(each.name, f"{{'value': {local}, 'deletion_ts': None, 'set': True}}") for each, local in key]
+        cells += [(name, (f"{{'value': {changed(columns[name], f'v{index}')}, "
+                         f"'deletion_ts': None if v{index} is None else expires, 'set': True}}"))
                   for index, name in enumerate(names) if name not in self._excluded]
-        text = ", ".join(f"{each.name!r}: {local}" for each, local in key)
-        source = "\n".join(["def made(key, clustering, values, expires):", *lines,
-                            f"    return {{{text}}}, {{{', '.join(cells)}}}"])
-        exec(compile(source, "<rows of Debezium's form>", "exec"), bound)  # noqa: S102 - own source
-        made: Callable[..., tuple[dict[str, Any], dict[str, Any]]] = bound["made"]
-        return made
+        struct = dict_display((each.name, local) for each, local in key)
+        code.define("made(key, clustering, values, expires)", [*lines, f"return {struct}, {dict_display(cells)}"])
+        return code.function("made", "rows of Debezium's form")
 
 
 def _source_maker(table: TableDefinition, settings: EventSettings) -> Callable[[int, str, int], dict[str, Any]]:

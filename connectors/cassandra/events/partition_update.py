@@ -13,6 +13,7 @@ from connectors.api import SourceRecord
 from connectors.cassandra.events.contract import CONNECTOR, POSITION, Where, record_time, topic_name
 from connectors.cassandra.events.divide import divided
 from connectors.cassandra.model import FINISHED, INDEX, OFFSET, SEGMENT
+from connectors.codegen import CodeBuilder, dict_display, unpack_names
 from connectors.cql.encoding import encode_partition_key
 from connectors.cql.mutations.compiled import Decoder
 from connectors.cql.mutations.head import VERSION_WITH_EPOCHS, update_head
@@ -216,48 +217,40 @@ class _RowMaker:
     def function(self, names: tuple[str, ...], *, is_static: bool) -> MakeRow:
         """The function for rows that write the columns ``names``, all of one cell; see ``MakeRow``."""
         kind = "static" if is_static else "regular"
-        bound: dict[str, Any] = {"NAMES": names}
-        lines = [f"    ({''.join(f'v{index}, ' for index in range(len(names)))}) = values"] if names else []
+        code = CodeBuilder(NAMES=names)
+        lines = [f"{unpack_names('v', len(names))} = values"] if names else []
         members: list[tuple[str, str]] = []
         if not is_static:
             if self._clustering:
-                lines.append(f"    ({''.join(f'c{index}, ' for index in range(len(self._clustering)))}) = clustering")
-                members.append(("clustering", _literal(self._clustering, "c", bound)))
+                lines.append(f"{unpack_names('c', len(self._clustering))} = clustering")
+                members.append(("clustering", _struct_display(self._clustering, "c", code)))
             members += [("liveness", "live"), ("deletion", "None")]
         members.append(("stamp", "own"))
         if self._simple[kind] or self._complex[kind]:
-            members.append(("cells", _literal([self._columns[name] for name in names], "v", bound) if names else "None"))
+            members.append(("cells", _struct_display([self._columns[name] for name in names], "v", code) if names else "None"))
         if self._simple[kind]:
             deleted = "[name for name, value in zip(NAMES, values) if value is None] if None in values else None"
             members += [("deleted", deleted if names else "None"), ("stamps", "None")]
         if self._complex[kind]:
             members.append(("complex_deletions", "None"))
-        text = ", ".join(f"{name!r}: {value}" for name, value in members)
-        return _compiled("row", "clustering, values, live, own", [*lines, f"    return {{{text}}}"], bound)
+        code.define("row(clustering, values, live, own)", [*lines, f"return {dict_display(members)}"])
+        return code.function("row", "rows of partition updates")
 
 
 def _struct_maker(columns: Sequence[Column]) -> Callable[[tuple[Any, ...]], dict[str, Any]]:
     """The function that makes the values of ``columns`` a struct."""
-    bound: dict[str, Any] = {}
-    unpack = f"    ({''.join(f'k{index}, ' for index in range(len(columns)))}) = values"
-    return _compiled("struct", "values", [unpack, f"    return {_literal(columns, 'k', bound)}"], bound)
+    code = CodeBuilder()
+    code.define("struct(values)", [
+        f"{unpack_names('k', len(columns))} = values", f"return {_struct_display(columns, 'k', code)}"])
+    return code.function("struct", "keys of partition updates")
 
 
-def _literal(columns: Sequence[Column], stem: str, bound: dict[str, Any]) -> str:
-    """The text of a dict of the locals ``stem`` 0, 1 ... by field names; functions that it needs go to ``bound``."""
-    parts = []
+def _struct_display(columns: Sequence[Column], stem: str, code: CodeBuilder) -> str:
+    """The source of a dict of the locals ``stem`` 0, 1 ... by field names; binds the functions that it calls."""
+    members = []
     for index, column in enumerate(columns):
         text, change = f"{stem}{index}", renamer(column.type)
         if change is not None:
-            name = f"change_{stem}{index}"
-            bound[name] = change
-            text = f"{name}({text})"
-        parts.append(f"{field_name(column.name)!r}: {text}")
-    return "{" + ", ".join(parts) + "}"
-
-
-def _compiled(name: str, arguments: str, lines: Sequence[str], bound: dict[str, Any]) -> Callable[..., Any]:
-    text = "\n".join([f"def {name}({arguments}):", *lines])
-    exec(compile(text, "<partition updates>", "exec"), bound)  # noqa: S102 - own source
-    made: Callable[..., Any] = bound[name]
-    return made
+            text = f"{code.bind('change', change)}({text})"
+        members.append((field_name(column.name), text))
+    return dict_display(members)

@@ -4,11 +4,12 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from connectors.codegen import CodeBuilder, indent, unpack_names
 from connectors.cql.mutations.head import timestamp
 from connectors.cql.values import read_unsigned_vint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from connectors.cql.types import CqlType
 
@@ -82,58 +83,53 @@ class _Source:
     """The lines of one function, and the objects that they name."""
 
     def __init__(self) -> None:
-        self._names: dict[str, Any] = {
-            "NotPlain": NotPlain, "uv": read_unsigned_vint, "timestamp": timestamp, "odd": _odd, "subset_names": _subset_names}
+        self._code = CodeBuilder(
+            NotPlain=NotPlain, uv=read_unsigned_vint, timestamp=timestamp, odd=_odd, subset_names=_subset_names)
 
     def _bind(self, value: Any) -> str:
-        for name, known in self._names.items():
+        for name, known in self._code.names.items():
             if known is value:
                 return name
-        name = f"x{len(self._names)}"
-        self._names[name] = value
-        return name
-
-    def _made(self, lines: Iterable[str], name: str) -> Any:
-        text = "\n".join(lines)
-        exec(compile(text, "<rows of mutations>", "exec"), self._names)  # noqa: S102 - own source
-        return self._names[name]
+        return self._code.bind("x", value)
 
     def key(self, columns: Sequence[PlainColumn]) -> ReadKey:
+        lines = []
         if len(columns) == 1:
             decode = self._bind(columns[0].decode)
             layout = _LAYOUTS.get(columns[0].type.name)
+            values = f"({decode}(data[p:end]),)"
             if layout is not None:
-                text = f"{self._bind(_UNPACK[layout])}(data, p) if end - p == {columns[0].width} else ({decode}(data[p:end]),)"
-                return self._made(["def key(data, p, end):", f"    return {text}"], "key")  # type: ignore[no-any-return]
-            return self._made(["def key(data, p, end):", f"    return ({decode}(data[p:end]),)"], "key")  # type: ignore[no-any-return]
-        lines = ["def key(data, p, end):"]
-        for index, column in enumerate(columns):
-            lines += ["    e = p + 2 + (data[p] << 8 | data[p + 1])",
-                      f"    v{index} = {self._bind(column.decode)}(data[p + 2:e])", "    p = e + 1"]
-        lines += ["    if p != end: raise NotPlain", f"    return ({_listed(len(columns))})"]
-        return self._made(lines, "key")  # type: ignore[no-any-return]
+                values = f"{self._bind(_UNPACK[layout])}(data, p) if end - p == {columns[0].width} else {values}"
+        else:
+            for index, column in enumerate(columns):
+                lines += ["e = p + 2 + (data[p] << 8 | data[p + 1])",
+                          f"v{index} = {self._bind(column.decode)}(data[p + 2:e])", "p = e + 1"]
+            lines.append("if p != end: raise NotPlain")
+            values = unpack_names("v", len(columns))
+        self._code.define("key(data, p, end)", [*lines, f"return {values}"])
+        return self._code.function("key", "keys of mutations")
 
     def rows(self, static: Sequence[PlainColumn] | None, regular: Sequence[PlainColumn],
              clustering: Sequence[PlainColumn]) -> ReadRows:
-        lines = ["def rows(data, p, base_written, base_local, base_ttl):", "    found = []"]
+        lines = ["found = []"]
         if static is not None:
-            lines += _indented(1, self._static(static))
+            lines += self._static(static)
         # How many rows the writer expected.
-        lines += ["    if data[p] < 128: p += 1", "    else: _, p = uv(data, p)", "    while True:", "        f = data[p]",
-                  "        if f == 1: return found, p + 1", "        p += 1"]
+        lines += ["if data[p] < 128: p += 1", "else: _, p = uv(data, p)", "while True:", "    f = data[p]",
+                  "    if f == 1: return found, p + 1", "    p += 1"]
         key = list(self._clustering(clustering))
         names = {0: tuple(each.name for each in regular)}
         inserted, inserted_ttl = _INSERTED
         for whole in (True, False):
             extra = _ALL if whole else 0
-            lines += _indented(2, [
-                f"if f == {inserted | extra} or f == {inserted_ttl | extra}:", *_indented(1, key), *_indented(1, _LIVENESS),
-                *_indented(1, self._cells(regular, names, whole=whole, own=False)),
+            lines += indent([
+                f"if f == {inserted | extra} or f == {inserted_ttl | extra}:",
+                *indent([*key, *_LIVENESS, *self._cells(regular, names, whole=whole, own=False)]),
                 "    found.append((False, clustering, True, written, ttl, expires, names, values))", "    continue",
-                f"if f == {extra}:", *_indented(1, key), *_indented(1, self._cells(regular, names, whole=whole, own=True)),
+                f"if f == {extra}:", *indent([*key, *self._cells(regular, names, whole=whole, own=True)]),
                 "    found.append((False, clustering, False, base_written, ttl, expires, names, values))", "    continue"])
-        lines.append("        raise NotPlain")
-        return self._made(lines, "rows")  # type: ignore[no-any-return]
+        self._code.define("rows(data, p, base_written, base_local, base_ttl)", [*lines, "    raise NotPlain"])
+        return self._code.function("rows", "rows of mutations")
 
     def _static(self, columns: Sequence[PlainColumn]) -> Iterator[str]:
         names = {0: tuple(each.name for each in columns)}
@@ -142,7 +138,7 @@ class _Source:
         yield "p += 2"
         for whole in (True, False):
             yield f"{'if' if whole else 'elif'} f == {_STATIC | (_ALL if whole else 0)}:"
-            yield from _indented(1, self._cells(columns, names, whole=whole, own=True))
+            yield from indent(self._cells(columns, names, whole=whole, own=True))
             yield "    found.append((True, (), False, base_written, ttl, expires, names, values))"
         yield "else: raise NotPlain"
 
@@ -158,7 +154,7 @@ class _Source:
         yield "p += 1"
         for index, column in enumerate(columns):
             yield from self._value(f"v{index}", column)
-        yield f"clustering = ({_listed(len(columns))})"
+        yield f"clustering = {unpack_names('v', len(columns))}"
 
     def _cells(self, columns: Sequence[PlainColumn], names: dict[int, tuple[str, ...]], *, whole: bool,
                own: bool) -> Iterator[str]:
@@ -182,7 +178,7 @@ class _Source:
             # What stands before the value of the first cell stands before all: the least time, the least TTL, so zeros.
             yield "prefix = OWN_TTL if data[p] & 7 in (2, 6) else OWN"
             yield "ttl, expires = (base_ttl, base_local) if prefix is OWN_TTL else (None, None)"
-            self._names |= {"OWN": b"\x00\x00", "OWN_TTL": b"\x02\x00\x00\x00"}
+            self._code.names |= {"OWN": b"\x00\x00", "OWN_TTL": b"\x02\x00\x00\x00"}
         if not whole:
             yield "values = []"
         for index, column in enumerate(columns):
@@ -191,10 +187,10 @@ class _Source:
                 yield from lines
             else:
                 yield f"if not missing & {1 << index}:"
-                yield from _indented(1, [*lines, f"values.append(v{index})"])
+                yield from indent([*lines, f"values.append(v{index})"])
         if whole:
             yield f"names = {self._bind(names[0])}"
-            yield f"values = [{_listed(len(columns))}]"
+            yield f"values = [{', '.join(f'v{index}' for index in range(len(columns)))}]"
 
     def _cell(self, column: PlainColumn, target: str, *, own: bool) -> Iterator[str]:
         if column.multicell:
@@ -202,7 +198,7 @@ class _Source:
             return
         yield "if data.startswith(prefix, p):" if own else "if data[p] == live:"
         yield "    p += len(prefix)" if own else "    p += 1"
-        yield from _indented(1, self._value(target, column))
+        yield from indent(self._value(target, column))
         prefix = "prefix" if own else "(live,)"
         yield f"else: {target}, p = odd(data, p, {prefix}, {self._bind(column.decode)})"
 
@@ -251,14 +247,6 @@ _LIVENESS: Final = (
     "    ttl = expires = None",
     "    live = 8",
 )
-
-
-def _indented(levels: int, lines: Iterable[str]) -> list[str]:
-    return ["    " * levels + line for line in lines]
-
-
-def _listed(count: int) -> str:
-    return "".join(f"v{index}, " for index in range(count))
 
 
 def _odd(data: bytes, p: int, prefix: Sequence[int], decode: Callable[[bytes], Any]) -> tuple[Any, int]:

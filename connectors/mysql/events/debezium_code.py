@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from connectors.api import SourceRecord
-from connectors.mysql.events.shaping import literal_members
+from connectors.codegen import CodeBuilder, dict_display
+from connectors.mysql.events.shaping import value_members
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,13 +47,13 @@ def compile_loops(layout: Layout, schemas: Schemas, settings: EventSettings, par
         odd: ``odd(op, before, after, number, source, base, clock, append) -> rows left out`` for rows that need thought.
     """
     columns = sum(plan is not None for plan in layout.plans)
-    names: dict[str, Any] = {
-        "RECORD": SourceRecord, "PARTITION": partition, "TOPIC": schemas.topic, "ENVELOPE": schemas.envelope,
-        "KEY": schemas.key, "HEADERS": headers, "ODD": odd, "shape": shape}
-    members = literal_members(layout.key, "K", names)
+    code = CodeBuilder(RECORD=SourceRecord, PARTITION=partition, TOPIC=schemas.topic, ENVELOPE=schemas.envelope,
+                       KEY=schemas.key, HEADERS=headers, ODD=odd, shape=shape)
+    members = value_members(layout.key, code)
     if schemas.key_extra is not None:
-        members.append(": ".join(map(repr, schemas.key_extra)))
-    key = f"{{{', '.join(members)}}}" if members else "None"
+        name, value = schemas.key_extra
+        members.append((name, repr(value)))
+    key = dict_display(members) if members else "None"
 
     def content(before: str, after: str, source: str, op: str) -> str:
         return (f'{{"before": {before}, "after": {after}, "source": {source}, "transaction": None, "op": "{op}", "ts_ms": ms, '
@@ -60,41 +61,38 @@ def compile_loops(layout: Layout, schemas: Schemas, settings: EventSettings, par
 
     def record(offset: str, value: str, schema: str, key: str) -> str:
         return f"append(RECORD(PARTITION, {offset}, TOPIC, {value}, {schema}, {key}, KEY, None, HEADERS))"
-    lines = ["def key_of(row):", f"    return {key}"]
-    head = ["    ms, us, ns = clock", "    left = 0"]
-    step = ["        block = source.copy()", '        block["row"] = number', "        number += 1",
-            "        offset = base.copy()", '        offset["row"] = number']
+    head = ["ms, us, ns = clock", "left = 0"]
+    step = ["    block = source.copy()", '    block["row"] = number', "    number += 1",
+            "    offset = base.copy()", '    offset["row"] = number']
 
     def careful(op: str) -> list[str]:
         pair = "None, row" if op == "c" else "row, None"
-        return [f"        if row is None or len(row) != {columns}:",
-                f'            left += ODD("{op}", {pair}, number, source, base, clock, append)',
-                "            number += 1", "            continue"]
+        return [f"    if row is None or len(row) != {columns}:",
+                f'        left += ODD("{op}", {pair}, number, source, base, clock, append)',
+                "        number += 1", "        continue"]
     image = "row" if shape is None else "shape(row)"
-    lines += [
-        "def creates(rows, number, source, base, clock, append):", *head, "    for row in rows:", *careful("c"), *step,
-        "        " + record("offset", content("None", image, "block", "c"), "ENVELOPE", key), "    return left"]
-    lines += ["def deletes(rows, number, source, base, clock, append):", *head,
-              "    done = base.copy()", '    done["row"] = number', "    for row in rows:", *careful("d"), *step]
+    code.define("key_of(row)", [f"return {key}"])
+    code.define("creates(rows, number, source, base, clock, append)", [
+        *head, "for row in rows:", *careful("c"), *step,
+        "    " + record("offset", content("None", image, "block", "c"), "ENVELOPE", key), "return left"])
     if settings.tombstones:
-        lines += [f"        key = {key}", "        " + record("done", content(image, "None", "block", "d"), "ENVELOPE", "key"),
-                  "        " + record("offset", "None", "None", "key"), "        done = offset"]
+        delete = [f"    key = {key}", "    " + record("done", content(image, "None", "block", "d"), "ENVELOPE", "key"),
+                  "    " + record("offset", "None", "None", "key"), "    done = offset"]
     else:
-        lines += ["        " + record("offset", content(image, "None", "block", "d"), "ENVELOPE", key)]
-    lines += ["    return left"]
+        delete = ["    " + record("offset", content(image, "None", "block", "d"), "ENVELOPE", key)]
+    code.define("deletes(rows, number, source, base, clock, append)", [
+        *head, "done = base.copy()", 'done["row"] = number', "for row in rows:", *careful("d"), *step, *delete, "return left"])
     other = "".join(f" or row[{field.column!r}] != after[{field.column!r}]" for field in layout.key)
-    lines += [
-        "def updates(rows, number, source, base, clock, append):", *head, "    pairs = iter(rows)",
-        "    for row, after in zip(pairs, pairs):",
-        f"        if row is None or after is None or len(row) != {columns} or len(after) != {columns}{other}:",
-        '            left += ODD("u", row, after, number, source, base, clock, append)', "            number += 1",
-        "            continue"]
-    lines += ["        before = row"] if shape is None else ["        before, after = shape(row), shape(after)"]
-    if settings.skip_unchanged:
-        lines += ["        if before == after:", "            number += 1", "            left += 1", "            continue"]
-    lines += [*step, "        " + record("offset", content("before", "after", "block", "u"), "ENVELOPE", key)]
-    lines += ["    return left",
-              "def reads(rows, source, offset, clock, append):", "    ms, us, ns = clock", "    for row in rows:",
-              "        " + record("offset", content("None", image, "source.copy()", "r"), "ENVELOPE", key)]
-    exec(compile("\n".join(lines), f"<events of {layout.table.name}>", "exec"), names)  # noqa: S102 - names are quoted by repr
-    return Loops(names["creates"], names["updates"], names["deletes"], names["reads"], names["key_of"])
+    images = ["    before = row"] if shape is None else ["    before, after = shape(row), shape(after)"]
+    unchanged = ["    if before == after:", "        number += 1", "        left += 1", "        continue"]
+    code.define("updates(rows, number, source, base, clock, append)", [
+        *head, "pairs = iter(rows)", "for row, after in zip(pairs, pairs):",
+        f"    if row is None or after is None or len(row) != {columns} or len(after) != {columns}{other}:",
+        '        left += ODD("u", row, after, number, source, base, clock, append)', "        number += 1", "        continue",
+        *images, *(unchanged if settings.skip_unchanged else []), *step,
+        "    " + record("offset", content("before", "after", "block", "u"), "ENVELOPE", key), "return left"])
+    code.define("reads(rows, source, offset, clock, append)", [
+        "ms, us, ns = clock", "for row in rows:",
+        "    " + record("offset", content("None", image, "source.copy()", "r"), "ENVELOPE", key)])
+    made = code.compile(f"events of {layout.table.name}")
+    return Loops(made["creates"], made["updates"], made["deletes"], made["reads"], made["key_of"])

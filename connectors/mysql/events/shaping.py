@@ -3,6 +3,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from connectors.codegen import CodeBuilder, dict_display
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -17,10 +19,9 @@ def shaper(layout: Layout) -> Callable[[Row], Row] | None:
         return None
     columns = sum(plan is not None for plan in layout.plans)
     values, masker = layout.values, layout.masker
-    names: dict[str, Any] = {}
-    source = f"def whole(row):\n    return {{{', '.join(literal_members(values, 'V', names))}}}"
-    exec(compile(source, f"<values of {layout.table.name}>", "exec"), names)  # noqa: S102 - names are quoted by repr
-    whole: Callable[[Row], Row] = names["whole"]
+    code = CodeBuilder()
+    code.define("whole(row)", [f"return {dict_display(value_members(values, code))}"])
+    whole: Callable[[Row], Row] = code.function("whole", f"values of {layout.table.name}")
 
     def shape(row: Row) -> Row:
         shaped = whole(row) if len(row) == columns else _partly(values, row)
@@ -30,16 +31,15 @@ def shaper(layout: Layout) -> Callable[[Row], Row] | None:
     return shape
 
 
-def literal_members(fields: Sequence[FieldPlan], prefix: str, names: dict[str, Any]) -> list[str]:
-    """The members of a dict literal that makes ``fields`` from ``row``; puts the functions it calls into ``names``."""
+def value_members(fields: Sequence[FieldPlan], code: CodeBuilder) -> list[tuple[str, str]]:
+    """Names and expressions of the members of a dict that makes ``fields`` from ``row``; binds the functions that they call."""
     members = []
-    for index, field in enumerate(fields):
+    for field in fields:
         text = f"row[{field.column!r}]"
         if field.transform is not None:
-            function = f"{prefix}{index}"
-            names[function] = field.transform
+            function = code.bind("transform", field.transform)
             text = f"{function}({text})" if field.nulls else f"None if {text} is None else {function}({text})"
-        members.append(f"{field.name!r}: {text}")
+        members.append((field.name, text))
     return members
 
 

@@ -20,6 +20,7 @@ import uuid
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from connectors.api import Position, SourceRecord
+from connectors.codegen import CodeBuilder
 from connectors.errors import Fatal
 from connectors.formats import order_number, ums
 from connectors.mysql.events.shaping import shaper
@@ -141,21 +142,19 @@ class UmsEvents:
         masked = bool(settings.masks)
         self._schema = ums.MASKED_MESSAGE if masked else ums.MESSAGE
         self.fields: list[dict[str, Any]] = [{**each} for each in ums.SYSTEM_FIELDS]
-        names: dict[str, Any] = {}
+        code = CodeBuilder()
         parts = []
-        for index, field in enumerate(layout.values):
+        for field in layout.values:
             kind, text = value_text(field.schema)
             self.fields.append({**ums.field(field.name, kind, nullable=field.schema.optional), "encoded": field.encoded})
-            names[f"T{index}"] = text
             value = f"row.get({field.name!r})"
-            parts.append(value if text is None else f"None if (value := {value}) is None else T{index}(value)")
+            parts.append(value if text is None else f"None if (value := {value}) is None else {code.bind('text', text)}(value)")
         for each in self.fields:
             each.setdefault("encoded", False)
             if not masked:
                 del each["encoded"]
-        source = f"def texts(row, id_, time, op, uid):\n    return [{', '.join(['id_', 'time', 'op', 'uid', *parts])}]"
-        exec(compile(source, f"<UMS rows of {name}>", "exec"), names)  # noqa: S102 - names are quoted by repr
-        self._texts: Callable[[Row, str, str, str, str], Tuple] = names["texts"]
+        code.define("texts(row, id_, time, op, uid)", [f"return [{', '.join(['id_', 'time', 'op', 'uid', *parts])}]"])
+        self._texts: Callable[[Row, str, str, str, str], Tuple] = code.function("texts", f"UMS rows of {name}")
 
     def changes(self, op: Literal["c", "u", "d"], rows: Sequence[Row | None], source: Source, first_row: int, base: Position,
                 after: Position, out: list[SourceRecord]) -> None:

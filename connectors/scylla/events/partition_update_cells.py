@@ -5,13 +5,14 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
+from connectors.codegen import CodeBuilder, dict_display
 from connectors.cql.encoding import encoder, join_partition_key
 from connectors.formats import timeuuid
 from connectors.formats.cql_schema import renamer
 from connectors.formats.names import field_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from connectors.cql.types import CqlType
     from connectors.scylla.events.shape import Place
@@ -101,19 +102,11 @@ def compiled(width: int, key: Sequence[Place], clustering: Sequence[Place], regu
         (row, write time, stamp or None) -> a member of ``rows``, and (row, write time) -> the partition key as a struct and
         in serialized form, and a member of ``rows`` or None if the row has no clustering values.
     """
-    names: dict[str, Any] = {"INSERTED": _INSERTED, "join": join_partition_key}
-
-    def bound(stem: str, value: Any) -> str:
-        name = f"{stem}_{len(names)}"
-        names[name] = value
-        return name
+    code = CodeBuilder(INSERTED=_INSERTED, join=join_partition_key)
 
     def cell(place: Place) -> str:
         change = renamer(place.column.type)
-        return f"c{place.value}" if change is None else f"{bound('change', change)}(c{place.value})"
-
-    def literal(members: Iterable[tuple[str, str]]) -> str:
-        return "{" + ", ".join(f"{name!r}: {text}" for name, text in members) + "}"
+        return f"c{place.value}" if change is None else f"{code.bind('change', change)}(c{place.value})"
 
     simple = [place for place in regular if not place.column.type.is_multicell]
     cells = [(field_name(place.name), cell(place)) for place in simple]
@@ -121,34 +114,35 @@ def compiled(width: int, key: Sequence[Place], clustering: Sequence[Place], regu
     if simple:
         flags = " or ".join(f"c{place.deleted}" for place in simple)
         listed = ", ".join(f"(c{place.deleted}, {place.name!r})" for place in simple)
-        lines.append(f"    deleted = [name for flag, name in ({listed},) if flag] if {flags} else None")
+        lines.append(f"deleted = [name for flag, name in ({listed},) if flag] if {flags} else None")
     multicell = [place for place in regular if place.column.type.is_multicell]
     if multicell:
-        lines.append("    deletions = None")
+        lines.append("deletions = None")
     for place in multicell:
-        read = bound("elements", elements_of(place.column.type))
-        deletion = literal((("column", repr(place.name)), ("write_time", "write_time - 1"),
+        read = code.bind("elements", elements_of(place.column.type))
+        deletion = dict_display((("column", repr(place.name)), ("write_time", "write_time - 1"),
                             ("local_deletion_time", "write_time // 1000000")))
-        lines += [f"    if c{place.deleted}:", f"        deletions = [*(deletions or ()), {deletion}]"]
+        lines += [f"if c{place.deleted}:", f"    deletions = [*(deletions or ()), {deletion}]"]
         untouched = f"c{place.value} is None and c{place.elements} is None"
         touched.append(untouched)
         cells.append((field_name(place.name), f"None if {untouched} else {read}(c{place.value}, c{place.elements})"))
-    values = {"cells": f"None if {' and '.join(touched)} else {literal(cells)}", "deleted": "deleted", "stamps": "None",
+    values = {"cells": f"None if {' and '.join(touched)} else {dict_display(cells)}", "deleted": "deleted", "stamps": "None",
               "complex_deletions": "deletions"}
-    members = [("clustering", literal((field_name(place.name), cell(place)) for place in clustering))] if clustering else []
+    members = []
+    if clustering:
+        members.append(("clustering", dict_display((field_name(place.name), cell(place)) for place in clustering)))
     members += [("liveness", "None if c3 == 1 else INSERTED"), ("deletion", "None"), ("stamp", "own"),
                 *((name, values[name]) for name in tail)]
-    encoded = [f"{bound('encode', encoder(place.column.type))}(c{place.value})" for place in key]
+    encoded = [f"{code.bind('encode', encoder(place.column.type))}(c{place.value})" for place in key]
     data = encoded[0] if len(encoded) == 1 else f"join([{', '.join(encoded)}])"
     static = f"c{clustering[0].value} is None" if clustering else "False"
-    unpack = f"    {', '.join(f'c{index}' for index in range(width))} = row"
-    struct = literal((field_name(place.name), cell(place)) for place in key)
-    text = "\n".join([
-        "def entry(row, write_time, own):", unpack, *lines, f"    return {literal(members)}",
-        "def single(row, write_time):", unpack, "    own = None", *lines,
-        f"    return {struct}, {data}, None if {static} else {literal(members)}"])
-    exec(compile(text, "<rows of partition updates>", "exec"), names)  # noqa: S102 - own source
-    return names["entry"], names["single"]
+    unpack = f"{', '.join(f'c{index}' for index in range(width))} = row"
+    struct = dict_display((field_name(place.name), cell(place)) for place in key)
+    code.define("entry(row, write_time, own)", [unpack, *lines, f"return {dict_display(members)}"])
+    code.define("single(row, write_time)", [
+        unpack, "own = None", *lines, f"return {struct}, {data}, None if {static} else {dict_display(members)}"])
+    made = code.compile("rows of partition updates")
+    return made["entry"], made["single"]
 
 
 def elements_of(kind: CqlType) -> Callable[[Any, Any], Any]:

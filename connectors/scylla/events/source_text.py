@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from connectors.api import Header, SourceRecord
+from connectors.codegen import CodeBuilder, dict_display, indent
 from connectors.cql.java_text import header_text
 from connectors.schema import STRING
 from connectors.scylla.events.values import UUID_EPOCH, delta_function, java_form
@@ -53,12 +54,11 @@ class SourceWriter:
         self._schemas = schemas
         self._settings = settings
         self._constants = constants
-        self._names: dict[str, Any] = {
-            "SourceRecord": SourceRecord, "Header": Header, "STRING": STRING, "KEY_SCHEMA": None, "VALUE_SCHEMA": schemas.value,
-            "PAYLOAD_KEY_SCHEMA": schemas.key, "TOPIC": topic, "time_parts": struct.Struct(">IHH8x").unpack}
+        self._topic = topic
         self.keyed = settings.output_format == "legacy" or "kafka-key" in settings.key_placement
-        if self.keyed:
-            self._names["KEY_SCHEMA"] = schemas.key
+        self._code = CodeBuilder(
+            SourceRecord=SourceRecord, Header=Header, STRING=STRING, KEY_SCHEMA=schemas.key if self.keyed else None,
+            VALUE_SCHEMA=schemas.value, TOPIC=topic, time_parts=struct.Struct(">IHH8x").unpack)
         self._headers = settings.output_format == "advanced" and "kafka-headers" in settings.key_placement
         self._payload_key = settings.output_format == "advanced" and "payload-key" in settings.key_placement
         self._pairs_ranges = settings.deletes_mode == "events"
@@ -66,28 +66,22 @@ class SourceWriter:
 
     def compile(self, *, images: bool) -> tuple[Functions, frozenset[int]]:
         """The functions, and the indexes of the cells (beyond the first six) that events are made of."""
-        parts = [self._feed(joined=images), self._snapshot()]
-        text = "\n\n".join(parts)
-        exec(compile(text, f"<events of {self._names['TOPIC']}>", "exec"), self._names)  # noqa: S102 - own source
-        made = self._names
-        return (Functions(made["feed"], made["snapshot"], text),
+        self._feed(joined=images)
+        self._snapshot()
+        made = self._code.compile(f"events of {self._topic}")
+        return (Functions(made["feed"], made["snapshot"], "\n".join(self._code.lines)),
                 frozenset(index for index in self._used if index > TTL))
 
     # -- expressions
-
-    def _bind(self, stem: str, value: Any) -> str:
-        name = f"{stem}_{len(self._names)}"
-        self._names[name] = value
-        return name
 
     def _value(self, place: Place, text: str, *, base: bool = False) -> str:
         """The expression for a column's value from that of its cell; ``base``: the cell is of the base table."""
         kind = place.column.type
         form = java_form(kind, self._settings.compat, pairs=not base and kind.name == "list" and kind.is_multicell)
-        return text if form is None else f"{self._bind('form', form)}({text})"
+        return text if form is None else f"{self._code.bind('form', form)}({text})"
 
     def _key(self, cell: Callable[[int], str]) -> str:
-        return _dict((place.name, self._value(place, cell(place.value))) for place in self._schemas.key_places)
+        return dict_display((place.name, self._value(place, cell(place.value))) for place in self._schemas.key_places)
 
     def _source_template(self, snapshot: str) -> str:
         """The source struct without its times."""
@@ -97,7 +91,7 @@ class SourceWriter:
                    ("keyspace_name", constants["keyspace"]), ("table_name", constants["table"])]
         if self._schemas.has_ttl:
             members.append(("ttl", None))
-        return self._bind("source", dict(members))
+        return self._code.bind("source", dict(members))
 
     @staticmethod
     def _source(template: str) -> list[str]:
@@ -115,7 +109,7 @@ class SourceWriter:
             else:
                 wrapped = f"{{'value': {self._value(place, value)}}}"
                 members.append((place.name, f"{wrapped} if {value} is not None or {change(place.deleted)} else None"))
-        return _dict(members)
+        return dict_display(members)
 
     def _modified(self, place: Place, change: Callable[[int], str]) -> str:
         tests = [f"{change(place.value)} is not None", change(place.deleted)]
@@ -144,19 +138,19 @@ class SourceWriter:
                 other = "None" if otherwise is None else self._value(place, otherwise(place.value))
                 value = f"({value}) if {self._modified(place, change)} else {other}"
             members.append((place.name, value))
-        return _dict(members)
+        return dict_display(members)
 
     def _delta(self, cell: Callable[[int], str]) -> str:
         members = []
         for place in self._shape.others:
             value, deleted = cell(place.value), cell(place.deleted)
             if place.column.type.is_multicell:
-                function = self._bind("delta", delta_function(place.column.type))
+                function = self._code.bind("delta", delta_function(place.column.type))
                 members.append((place.name, f"{function}({value}, {deleted}, {cell(place.elements)})"))
             else:
                 wrapped = f"{{'value': {self._value(place, value)}}}"
                 members.append((place.name, f"{wrapped} if {value} is not None or {deleted} else None"))
-        return _dict(members)
+        return dict_display(members)
 
     def _headers_text(self, cell: Callable[[int], str]) -> str:
         """The statement that sets ``headers``; a null has none."""
@@ -164,7 +158,7 @@ class SourceWriter:
         for place in self._schemas.places:
             if place.is_key:
                 prefix = "pk." if place.column.kind == "partition_key" else "ck."
-                text = self._bind("header", header_text(place.column.type))
+                text = self._code.bind("header", header_text(place.column.type))
                 lines.append(f"({cell(place.value)} is not None, {prefix + place.name!r}, {text}, {cell(place.value)}),")
         return ("headers = tuple(Header(name, text(value), STRING) for given, name, text, value in (" + " ".join(lines)
                 + ") if given)")
@@ -180,7 +174,7 @@ class SourceWriter:
             members.append(("deletion", "None"))
         if self._schemas.has_delta:
             members.append(("delta", "None"))
-        return _dict(members)
+        return dict_display(members)
 
     def _envelope(self, template: str, *, before: str = "None", after: str = "None", delta: str = "None") -> list[str]:
         """Statements that make ``value``."""
@@ -197,7 +191,7 @@ class SourceWriter:
         tail = ", None, headers" if self._headers else ""
         return f"SourceRecord(partition, {offset}, TOPIC, {value}, {schema}, {key}, KEY_SCHEMA{tail})"
 
-    def _feed(self, *, joined: bool) -> str:
+    def _feed(self, *, joined: bool) -> None:
         legacy = self._schemas.is_legacy
         used: set[int] = {TIME, SEQ, OPERATION}
 
@@ -212,7 +206,7 @@ class SourceWriter:
             return cell
 
         row = of("row") if joined else local
-        body: list[str] = []
+        body: list[list[str]] = []
         if legacy:
             plain = self._legacy_image(row, row)
             if joined:
@@ -226,7 +220,7 @@ class SourceWriter:
             body.append(self._write(row))
             body.append(self._delete())
         key = f"key = {self._key(row)}"
-        headers = self._headers_text(row) if self._headers else ""
+        headers = [self._headers_text(row)] if self._headers else []
         ttl = row(TTL) if self._schemas.has_ttl else ""
         unpacked = ""
         if not joined:
@@ -244,66 +238,66 @@ class SourceWriter:
                  if letter not in self._settings.skipped_operations]
         writes = " or ".join(test for letter, test in tests if letter != "d")
         deletes = " or ".join(test for letter, test in tests if letter == "d")
-        images = "" if joined else f"        elif r{OPERATION} == 0 or r{OPERATION} == 9:\n            pass\n"
-        lines = [
-            "def feed(rows, partition, base, skip_time, skip_seq, clock, append, special):",
-            "    now_ms, now_us, now_ns = clock",
-            *(f"    {name} = {self._template(op, clock=legacy)}"
+        images = [] if joined else [f"    elif r{OPERATION} == 0 or r{OPERATION} == 9:", "        pass"]
+        self._code.define("feed(rows, partition, base, skip_time, skip_seq, clock, append, special)", [
+            "now_ms, now_us, now_ns = clock",
+            *(f"{name} = {self._template(op, clock=legacy)}"
               for name, op in (("created", "c"), ("updated", "u"), ("deleted", "d"))),
-            *(f"    {name}_over = {self._template(op, clock=False)}"
+            *(f"{name}_over = {self._template(op, clock=False)}"
               for name, op in (("created", "c"), ("updated", "u")) if legacy and joined),
-            "    last = None",
-            f"    for {'row, old, new' if joined else 'row'} in rows:",
-            f"        {unpacked}",
-            f"        if r{TIME} != last:",
-            f"            last = r{TIME}",
-            *_indent(["low, middle, high = time_parts(last)",
-                      f"us = ((high & 4095) << 48 | middle << 32 | low) // 10 - {UUID_EPOCH // 10}",
-                      *self._source(self._source_template("false")), *(["bare = source"] if ttl else []),
-                      "text = last.hex('-', 2)", "time_text = text[:4] + text[5:29] + text[30:34] + text[35:]"], 12),
-            f"        if r{TIME} == skip_time and r{SEQ} <= skip_seq:",
-            *([f"            if r{OPERATION} > 4 and r{OPERATION} < 9:",
-               "                special(row, time_text, source, skipped=True)"] if self._pairs_ranges else []),
-            "            continue",
-            *([f"        source = {{**bare, 'ttl': {ttl}}}"] if ttl else []),
-            f"        if {writes or 'False'}:",
-            *_indent([key, headers, body[0]], 12),
-            f"        elif {deletes or 'False'}:",
-            *_indent([key, headers, body[1]], 12),
-            images + "        else:",
-            "            special(row, time_text, source)",
-        ]
-        return "\n".join(line for line in lines if line)
+            "last = None",
+            f"for {'row, old, new' if joined else 'row'} in rows:",
+            f"    {unpacked}",
+            f"    if r{TIME} != last:",
+            f"        last = r{TIME}",
+            *indent(["low, middle, high = time_parts(last)",
+                     f"us = ((high & 4095) << 48 | middle << 32 | low) // 10 - {UUID_EPOCH // 10}",
+                     *self._source(self._source_template("false")), *(["bare = source"] if ttl else []),
+                     "text = last.hex('-', 2)", "time_text = text[:4] + text[5:29] + text[30:34] + text[35:]"], 2),
+            f"    if r{TIME} == skip_time and r{SEQ} <= skip_seq:",
+            *([f"        if r{OPERATION} > 4 and r{OPERATION} < 9:",
+               "            special(row, time_text, source, skipped=True)"] if self._pairs_ranges else []),
+            "        continue",
+            *([f"    source = {{**bare, 'ttl': {ttl}}}"] if ttl else []),
+            f"    if {writes or 'False'}:",
+            *indent([key, *headers, *body[0]], 2),
+            f"    elif {deletes or 'False'}:",
+            *indent([key, *headers, *body[1]], 2),
+            *images,
+            "    else:",
+            "        special(row, time_text, source)",
+        ])
 
     @staticmethod
     def _offset(number: str) -> list[str]:
         """Statements that make ``offset``."""
         return ["offset = base.copy()", f"offset[{OFFSET_TIME!r}] = time_text", f"offset[{OFFSET_SEQ!r}] = {number}"]
 
-    def _write(self, row: Callable[[int], str], *, before: str = "None", after: str = "None", suffix: str = "") -> str:
+    def _write(self, row: Callable[[int], str], *, before: str = "None", after: str = "None", suffix: str = "") -> list[str]:
         """An insert or update; ``suffix``: of the templates."""
         template = f"(created{suffix} if r{OPERATION} == 2 else updated{suffix})"
         delta = self._delta(row) if self._schemas.has_delta else "None"
-        return "\n".join([*self._envelope(template, before=before, after=after, delta=delta), *self._offset(f"r{SEQ}"),
-                          f"append({self._record('offset', 'value')})"])
+        return [*self._envelope(template, before=before, after=after, delta=delta), *self._offset(f"r{SEQ}"),
+                f"append({self._record('offset', 'value')})"]
 
-    def _delete(self, *, before: str = "None") -> str:
+    def _delete(self, *, before: str = "None") -> list[str]:
         """A delete and its tombstone. Without a key there is nothing that a tombstone could stand for."""
         tombstone = self._settings.tombstones and self.keyed
         lines = [*self._envelope("deleted", before=before), *self._offset(f"r{SEQ} - 1" if tombstone else f"r{SEQ}"),
                  f"append({self._record('offset', 'value')})"]
         if tombstone:
             lines += [*self._offset(f"r{SEQ}"), f"append({self._record('offset', 'None', schema='None')})"]
-        return "\n".join(lines)
+        return lines
 
-    def _legacy_joined(self, row: Callable[[int], str], old: Callable[[int], str], plain: str) -> list[str]:
+    def _legacy_joined(self, row: Callable[[int], str], old: Callable[[int], str], plain: str) -> list[list[str]]:
         image = self._legacy_image(old, row)
         without = self._write(row, after=plain)
         with_old = self._write(row, before=image, after=plain, suffix="_over")
-        writes = "\n".join(["if old is None:", *_indent([without], 4), "else:", *_indent([with_old], 4)])
+        writes = ["if old is None:", *indent(without), "else:", *indent(with_old)]
         return [writes, self._delete(before=f"{plain} if old is None else {image}")]
 
-    def _advanced_joined(self, row: Callable[[int], str], old: Callable[[int], str], new: Callable[[int], str]) -> list[str]:
+    def _advanced_joined(self, row: Callable[[int], str], old: Callable[[int], str],
+                         new: Callable[[int], str]) -> list[list[str]]:
         settings, schemas = self._settings, self._schemas
         full_old = self._image(old, with_key=schemas.before_key)
         full_new = self._image(new, with_key=schemas.after_key)
@@ -318,10 +312,10 @@ class SourceWriter:
         else:
             mixed = self._image(old, with_key=schemas.before_key, change=row, otherwise=new)
             lines.append(f"    before = None if old is None else {full_old} if new is None else {mixed}")
-        lines.append(self._write(row, before="before", after="after"))
-        return ["\n".join(lines), self._delete(before=f"None if old is None else {full_old}")]
+        lines += self._write(row, before="before", after="after")
+        return [lines, self._delete(before=f"None if old is None else {full_old}")]
 
-    def _snapshot(self) -> str:
+    def _snapshot(self) -> None:
         """From cells of the base table, which stand at ``Place.base``."""
         def cell(place: Place) -> str:
             return f"cells[{place.base}]"
@@ -335,19 +329,10 @@ class SourceWriter:
                 members.append((place.name, f"{{'value': {value}}} if {cell(place)} is not None else None"))
             else:
                 members.append((place.name, value))
-        key = _dict((place.name, self._value(place, cell(place), base=True)) for place in self._schemas.key_places)
+        key = dict_display((place.name, self._value(place, cell(place), base=True)) for place in self._schemas.key_places)
         by_value = {place.value: place for place in self._schemas.places}
-        headers = self._headers_text(lambda index: cell(by_value[index])) if self._headers else ""
-        lines = ["now_ms, now_us, now_ns = clock", *self._source(self._source_template("true")), f"key = {key}", headers,
-                 *self._envelope(self._template("r", clock=self._schemas.is_legacy), after=_dict(members)),
-                 f"return {self._record('offset', 'value')}"]
-        return "\n".join(["def snapshot(cells, partition, offset, us, clock):", *_indent(lines, 4)])
-
-
-def _dict(members: Any) -> str:
-    """A dict display from (name, expression) pairs."""
-    return "{" + ", ".join(f"{name!r}: {value}" for name, value in members) + "}"
-
-
-def _indent(blocks: list[str], width: int) -> list[str]:
-    return [" " * width + line for block in blocks if block for line in block.split("\n")]
+        headers = [self._headers_text(lambda index: cell(by_value[index]))] if self._headers else []
+        self._code.define("snapshot(cells, partition, offset, us, clock)", [
+            "now_ms, now_us, now_ns = clock", *self._source(self._source_template("true")), f"key = {key}", *headers,
+            *self._envelope(self._template("r", clock=self._schemas.is_legacy), after=dict_display(members)),
+            f"return {self._record('offset', 'value')}"])

@@ -196,7 +196,7 @@ _COMMON: Mapping[str, str] = {
 }
 #: Only Debezium needs these; for ours they are options without effect.
 HISTORY = {"schema.history.internal": "io.debezium.relational.history.MemorySchemaHistory"}
-#: Only ours knows this one: Debezium never reads a table that comes later, so the table that is renamed would have more records.
+#: Only ours knows this one: Debezium never reads a table that comes later, so the renamed table would have more records.
 NO_NEW_TABLES = {"snapshot.new.tables": "false"}
 
 

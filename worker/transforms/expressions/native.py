@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from connectors.codegen import CodeBuilder
 from worker.transforms.base import SchemaCache
 from worker.transforms.expressions.paths import Path, path_of, walk_of
 from worker.transforms.expressions.syntax import Binary, Call, Choice, Items, Literal, Node, Unary
-from worker.transforms.generated import compiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,14 +54,12 @@ class _Generator:
         self.text = text
         self.schema = schema
         self.searches = searches
-        self.names: dict[str, Any] = {"doubt": _doubt, "is_unicode": _is_unicode}
+        self.code = CodeBuilder(doubt=_doubt, is_unicode=_is_unicode)
         self.count = 0
 
-    def named(self, value: Any) -> str:
+    def bind(self, value: Any) -> str:
         """A name in the generated function for something of this one."""
-        name = f"given{len(self.names)}"
-        self.names[name] = value
-        return name
+        return self.code.bind("given", value)
 
     def condition(self, node: Node) -> str:
         """An expression that gives True, False, or calls ``doubt``."""
@@ -82,7 +80,7 @@ class _Generator:
                 test = _TEXT_TESTS[name].format("{}", self.constant(wanted))
                 return self.checked(of, str, test.format)
             case Call(of=Node() as of, name="matches", arguments=(Literal(value=str() as pattern),)):
-                search = self.named(self.searches[pattern])
+                search = self.bind(self.searches[pattern])
                 return self.checked(of, str, lambda found: f"{search}({found}) is not None")
         return self.checked(node, bool, lambda found: found)
 
@@ -123,7 +121,7 @@ class _Generator:
             plain = type(value) is int and node.exact == str(value) and -_INT64 <= value < _INT64
         if not plain:
             raise _NotNative
-        return self.named(value)
+        return self.bind(value)
 
     def checked(self, node: Node, kind: type, then: Callable[[str], str]) -> str:
         """An expression that does something with a value once it has turned out to be of a type."""
@@ -160,7 +158,7 @@ class _Generator:
             found = f"{found}[{name!r}]"
             if default is not None:
                 part = f"part{self.count}_{number}"
-                found = f"({self.named(default)} if ({part} := {found}) is None else {part})"
+                found = f"({self.bind(default)} if ({part} := {found}) is None else {part})"
         return found
 
 
@@ -176,10 +174,11 @@ def with_shortcut(text: str, tree: Node, evaluate: _Evaluate, searches: dict[str
     def make(schema: Schema | None) -> _Evaluate:
         generator = _Generator(text, schema, searches)
         try:
-            lines = ["def made(record):", "    try:", "        value = record.value",
-                     f"        return {generator.result(tree)}", "    except Exception:", "        pass",
-                     "    return evaluate(record)"]
-            return compiled("\n".join(lines), {**generator.names, "evaluate": evaluate}, "condition")
+            generator.code.names["evaluate"] = evaluate
+            generator.code.define("made(record)", [
+                "try:", "    value = record.value", f"    return {generator.result(tree)}", "except Exception:", "    pass",
+                "return evaluate(record)"])
+            return generator.code.function("made", "condition")
         except (_NotNative, SyntaxError, MemoryError, RecursionError):  # the others: too deep for Python's compiler
             return evaluate
 
