@@ -165,7 +165,9 @@ def parser() -> argparse.ArgumentParser:
     options.set_defaults(run=_connector_help)
 
     test = commands.add_parser("test", help="run the tests", description="Runs the tests of a checkout with pytest.")
-    test.add_argument("suite", nargs="?", default="all", choices=["unit", "integration", "conformance", "chaos", "all"])
+    test.add_argument("suite", nargs="?", default="all",
+                      choices=["light", "unit", "integration", "conformance", "chaos", "all"],
+                      help="light: the unit tests that need neither Spark nor a server, in a small environment; default: all")
     test.add_argument("pytest_args", nargs=argparse.REMAINDER, metavar="...", help="passed to pytest")
     test.set_defaults(run=_test)
 
