@@ -27,10 +27,13 @@ SUITES = (
         "cassandra", "connectors", "control", "converters", "host", "metrics", "mysql", "offsets", "plugins", "scylla",
         "secrets", "security"))),
 )
-#: Unit tests that need neither Spark nor a server: what `millrace test light` runs, in an environment without Spark.
-LIGHT = tuple(f"unit/{name}" for name in (
-    "connectors", "control", "converters", "host", "metrics", "offsets", "plugins", "rest", "secrets", "transforms",
-    "validation", "test_schedule.py", "test_wording.py"))
+#: Unit tests that need neither Spark nor a server: what ``millrace test light`` runs, in an environment without Spark.
+LIGHT = (
+    ("unit/connectors",),
+    tuple(f"unit/{name}" for name in (
+        "control", "converters", "host", "metrics", "offsets", "plugins", "rest", "secrets", "transforms", "validation",
+        "test_schedule.py", "test_wording.py")),
+)
 
 
 def _checkout(what: str) -> Path:
@@ -50,7 +53,7 @@ def run_tests(suite: str, pytest_args: list[str]) -> int:
     args = pytest_args[1:] if pytest_args[:1] == ["--"] else pytest_args
     # A path among the arguments replaces the suites' folders, so that one file can be run.
     named = any((root / item.split("::")[0]).exists() for item in args)
-    groups: tuple[tuple[str, ...], ...] = ((),) if named else {"all": SUITES, "light": (LIGHT,)}.get(suite, ((suite,),))
+    groups: tuple[tuple[str, ...], ...] = ((),) if named else {"all": SUITES, "light": LIGHT}.get(suite, ((suite,),))
     first, *others = ([sys.executable, "-m", "pytest", *(f"tests/{name}" for name in group if (root / "tests" / name).exists()),
                        *(f"--ignore=tests/{name}" for name in elsewhere(group, groups)), *args] for group in groups)
     with ExitStack() as stack:
