@@ -56,11 +56,12 @@ def check_python(path: str, source: str, glossary: Glossary, *, messages: bool) 
     """
     tree = ast.parse(source, path)
     lines = source.split("\n")
-    findings = list(_names(path, tree, glossary))
+    nodes = list(ast.walk(tree))
+    findings = list(_names(path, nodes, glossary))
     docstrings: set[int] = set()
     strings: list[ast.Constant | ast.JoinedStr] = []
     inner: set[int] = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, _DOCUMENTED) and node.body and (opening := _docstring(node.body[0])) is not None:
             docstrings.add(id(opening))
             if match := glossary.opener_finding(str(opening.value)):
@@ -82,15 +83,15 @@ def check_python(path: str, source: str, glossary: Glossary, *, messages: bool) 
     return sorted(findings)
 
 
-def _names(path: str, tree: ast.Module, glossary: Glossary) -> Iterator[Finding]:
+def _names(path: str, nodes: list[ast.AST], glossary: Glossary) -> Iterator[Finding]:
     """Yield the banned names that a module binds, and its own."""
-    for line, name in [(1, PurePosixPath(path).stem.removeprefix("test_")), *_bound_names(tree)]:
+    for line, name in [(1, PurePosixPath(path).stem.removeprefix("test_")), *_bound_names(nodes)]:
         if match := glossary.name_finding(name):
             yield Finding(path, line, "name", name, match[1])
 
 
-def _bound_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(tree):
+def _bound_names(nodes: list[ast.AST]) -> Iterator[tuple[int, str]]:
+    for node in nodes:
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 yield node.lineno, node.name
