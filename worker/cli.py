@@ -43,8 +43,13 @@ def _test(options: argparse.Namespace) -> int:
 def _lint(options: argparse.Namespace) -> int:
     from worker.devtools import lint
 
-    del options
-    return lint()
+    return lint(options.files, waive=options.waive, may_grow=options.may_grow)
+
+
+def _format(options: argparse.Namespace) -> int:
+    from worker.devtools import format_code
+
+    return format_code(options.files)
 
 
 def _bench(options: argparse.Namespace) -> int:
@@ -160,7 +165,9 @@ def parser() -> argparse.ArgumentParser:
     options.set_defaults(run=_connector_help)
 
     test = commands.add_parser("test", help="run the tests", description="Runs the tests of a checkout with pytest.")
-    test.add_argument("suite", nargs="?", default="all", choices=["unit", "integration", "conformance", "chaos", "all"])
+    test.add_argument("suite", nargs="?", default="all",
+                      choices=["light", "unit", "integration", "conformance", "chaos", "all"],
+                      help="light: the unit tests that need neither Spark nor a server, in a small environment; default: all")
     test.add_argument("pytest_args", nargs=argparse.REMAINDER, metavar="...", help="passed to pytest")
     test.set_defaults(run=_test)
 
@@ -173,7 +180,18 @@ def parser() -> argparse.ArgumentParser:
     docs.add_argument("--check", action="store_true", help="change nothing; exit 1 if a page is stale")
     docs.set_defaults(run=_docs)
 
-    commands.add_parser("lint", help="ruff and mypy over the checkout").set_defaults(run=_lint)
+    lint = commands.add_parser(
+        "lint", help="check the checkout's code and prose: the glossary, ruff, mypy",
+        description="Checks names and prose against docs/glossary.md, then runs ruff and mypy over the checkout.")
+    lint.add_argument("files", nargs="*", metavar="FILE", help="check these only, without mypy")
+    lint.add_argument("--waive", action="store_true",
+                      help="write tests/wording/waivers.txt from today's counts of banned words; refused where a count grows")
+    lint.add_argument("--raise", action="store_true", dest="may_grow", help="with --waive: accept larger counts")
+    lint.set_defaults(run=_lint)
+
+    formatting = commands.add_parser("format", help="format the checkout's Python code")
+    formatting.add_argument("files", nargs="*", metavar="FILE", help="format these only")
+    formatting.set_defaults(run=_format)
     return top
 
 

@@ -27,6 +27,13 @@ SUITES = (
         "cassandra", "connectors", "control", "converters", "host", "metrics", "mysql", "offsets", "plugins", "scylla",
         "secrets", "security"))),
 )
+#: Unit tests that need neither Spark nor a server: what ``millrace test light`` runs, in an environment without Spark.
+LIGHT = (
+    ("unit/connectors",),
+    tuple(f"unit/{name}" for name in (
+        "control", "converters", "host", "metrics", "offsets", "plugins", "rest", "secrets", "transforms", "validation",
+        "test_schedule.py", "test_wording.py")),
+)
 
 
 def _checkout(what: str) -> Path:
@@ -46,8 +53,8 @@ def run_tests(suite: str, pytest_args: list[str]) -> int:
     args = pytest_args[1:] if pytest_args[:1] == ["--"] else pytest_args
     # A path among the arguments replaces the suites' folders, so that one file can be run.
     named = any((root / item.split("::")[0]).exists() for item in args)
-    groups: tuple[tuple[str, ...], ...] = ((),) if named else SUITES if suite == "all" else ((suite,),)
-    first, *others = ([sys.executable, "-m", "pytest", *(f"tests/{name}" for name in group if (root / "tests" / name).is_dir()),
+    groups: tuple[tuple[str, ...], ...] = ((),) if named else {"all": SUITES, "light": LIGHT}.get(suite, ((suite,),))
+    first, *others = ([sys.executable, "-m", "pytest", *(f"tests/{name}" for name in group if (root / "tests" / name).exists()),
                        *(f"--ignore=tests/{name}" for name in elsewhere(group, groups)), *args] for group in groups)
     with ExitStack() as stack:
         beside = []
@@ -68,15 +75,38 @@ def elsewhere(group: tuple[str, ...], groups: tuple[tuple[str, ...], ...]) -> li
             if any(name.startswith(f"{folder}/") for folder in group)]
 
 
-def lint() -> int:
-    """Ruff and mypy (strict); returns the first failing exit code."""
+def lint(files: list[str], *, waive: bool = False, may_grow: bool = False) -> int:
+    """Check names and prose, then run ruff and mypy (strict); returns the first failing exit code.
+
+    Args:
+        files: Check these only, without mypy; relative to the working directory.
+        waive: Write the waivers of names and prose instead of checking anything.
+        may_grow: With ``waive``, accept larger counts.
+    """
     root = _checkout("millrace lint")
+    if waive:
+        options = ["--waive", *(["--raise"] if may_grow else [])]
+        return subprocess.run([sys.executable, "-m", "tests.wording", *options], cwd=root, check=False).returncode
+    paths = [str(Path(name).resolve()) for name in files]
     packages = [name for name in PACKAGES if (root / name).is_dir()]
-    for command in (["ruff", "check", *packages], ["mypy", *packages]):
+    python = [name for name in paths if name.endswith(".py")] if files else packages
+    commands = [["tests.wording", *paths]]
+    if python:
+        commands.append(["ruff", "check", *python])
+    if not files:
+        commands.append(["mypy", *packages])
+    for command in commands:
         code = subprocess.run([sys.executable, "-m", *command], cwd=root, check=False).returncode
         if code:
             return code
     return 0
+
+
+def format_code(files: list[str]) -> int:
+    """Run ``ruff format`` on the files, or on the whole checkout; returns its exit code."""
+    root = _checkout("millrace format")
+    paths = [str(Path(name).resolve()) for name in files] or [name for name in PACKAGES if (root / name).is_dir()]
+    return subprocess.run([sys.executable, "-m", "ruff", "format", *paths], cwd=root, check=False).returncode
 
 
 def run_bench(name: str | None, args: list[str]) -> int:

@@ -1,11 +1,13 @@
 """What the launcher's commands for developers decide."""
 from __future__ import annotations
 
+import os
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
-from worker.devtools import ROOT, SUITES, elsewhere, run_bench
+from worker.devtools import LIGHT, ROOT, SUITES, elsewhere, run_bench
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,6 +32,13 @@ def test_every_test_is_run_in_one_session() -> None:
     assert set(sessions.values()) == {1}
 
 
+def test_every_unit_test_folder_is_light_or_left_out_by_name() -> None:
+    with_spark_or_servers = {"compose", "spark_jobs", "support", "test_devtools.py", "test_pages.py"}
+    everything = {path.name for path in (ROOT / "tests" / "unit").iterdir()
+                  if path.name.startswith("test_") or (path.is_dir() and list(path.glob("**/test_*.py")))}
+    assert {name.removeprefix("unit/") for group in LIGHT for name in group} == everything - with_spark_or_servers
+
+
 def test_folders_of_other_sessions() -> None:
     groups = (("a", "b"), ("c", "a/x", "b/y"))
     assert elsewhere(groups[0], groups) == ["a/x", "b/y"]
@@ -42,3 +51,11 @@ def test_every_benchmark_takes_what_the_command_line_gives(name: str, capsys: py
         run_bench(name, ["--help"])
     assert ended.value.code == 0
     assert "usage:" in capsys.readouterr().out
+
+
+def test_the_launcher_takes_no_other_python_than_the_named_one(tmp_path: Path) -> None:
+    environment = {**os.environ, "MILLRACE_CACHE": str(tmp_path), "MILLRACE_PYTHON": "python-that-is-missing"}
+    launched = subprocess.run([ROOT / "millrace", "--version"], env=environment, capture_output=True, text=True, check=False)
+    assert launched.returncode == 1
+    assert "python-that-is-missing was not found" in launched.stderr
+    assert not list(tmp_path.rglob("*"))

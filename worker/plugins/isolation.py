@@ -28,7 +28,7 @@ _MILLRACE: Final = "millrace"
 #: Millrace's own packages, for where it runs from a checkout.
 _PACKAGES: Final = ("worker", "connectors", "offsets", "spark_jobs", "compose")
 #: Extras whose distributions no task host imports.
-_ELSEWHERE: Final = frozenset({"test", "spark"})
+_ELSEWHERE: Final = frozenset({"light", "test", "spark"})
 
 
 def own_distributions(root: str = _MILLRACE) -> dict[str, str]:

@@ -67,6 +67,11 @@ class Authority:
                 .serial_number(x509.random_serial_number()).not_valid_before(now - timedelta(hours=1))
                 .not_valid_after(now + timedelta(days=1))
                 .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
+                # Python 3.13 and later refuse an authority that does not name its use.
+                .add_extension(x509.KeyUsage(
+                    digital_signature=True, key_cert_sign=authority, crl_sign=authority, content_commitment=False,
+                    key_encipherment=False, data_encipherment=False, key_agreement=False, encipher_only=False,
+                    decipher_only=False), critical=True)
                 .add_extension(x509.SubjectAlternativeName([
                     x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
                 .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)

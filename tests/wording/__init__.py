@@ -1,0 +1,1 @@
+"""The check of names and prose against ``docs/glossary.md``, which ``./millrace lint`` runs."""
