@@ -112,8 +112,9 @@ def _view(name: str, wish: Instruction | None, saved: Sequence[Mapping[str, Any]
     started = [each["started_ms"] for each in parts if each.get("started_ms")]
     finished = [each["finished_ms"] for each in parts if each.get("finished_ms")]
     state = _state(states, wish)
-    start_ms = (wish or {}).get("start_ms")
-    if start_ms is not None and start_ms > now_ms and state not in SNAPSHOT_ENDED and (wish or {}).get("state") == "running":
+    start_ms = (request or {}).get("start_ms") or None
+    if start_ms is not None and start_ms > now_ms and state not in SNAPSHOT_ENDED \
+            and (wish or request or {}).get("state") == "running":
         state = "scheduled"
     tables = _tables(parts)
     total = [each["rows_total"] for each in tables]

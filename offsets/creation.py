@@ -180,7 +180,7 @@ class TopicCreator:
         except TopicRefused as error:
             raise Fatal(f"Unable to create topic '{topic}' by the topic creation group '{group.name}' (partitions "
                         f"{group.partitions}, replication factor {group.replication_factor}, {dict(group.settings)}): {error}. "
-                        f"Mend the {PREFIX}{group.name}.* properties of the connector") from error
+                        f"Correct the {PREFIX}{group.name}.* properties of the connector") from error
         if outcome == "denied":
             raise Fatal(f"Task failed to create new topic '{topic}'. Ensure that the task is authorized to create topics or "
                         "that the topic exists and restart the task")

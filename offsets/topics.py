@@ -131,7 +131,7 @@ async def ensure_internal_topic(client: Mapping[str, Any], topic: InternalTopic,
         except TopicRefused as error:
             if error.kind is not InvalidReplicationFactorError:
                 raise ConfigInvalid(f"topic '{topic.name}' ({topic.named_by}) can't be created with "
-                                    f"{dict(topic.settings)}: {error}. Mend the {topic.kind}.storage.* properties") from error
+                                    f"{dict(topic.settings)}: {error}. Change the {topic.kind}.storage.* properties") from error
             if loop.time() + _RETRY_S >= until:
                 raise ConfigInvalid(
                     f"topic '{topic.name}' ({topic.named_by}) can't be created: the brokers can't hold a replication factor of "

@@ -167,7 +167,7 @@ class SparkJobTask(JobTask):
         error: Fatal | Retriable
         if len(self._crashes) >= _CRASHES:
             error = Fatal(f"{text}; this happened {len(self._crashes)} times within {_CRASH_WINDOW_S / 60:.0f} minutes, it is "
-                          "not started again. Mend the cause, then restart the task")
+                          "not started again. Fix the cause, then restart the task")
             self._crashes.clear()
         else:
             error = Retriable(text)

@@ -161,7 +161,7 @@ class DeadLetters:
         if self._failures:
             text = self._failures[0]
             self._failures.clear()
-            raise Fatal(f"the dead letter topic {self.topic} does not take the bad record at {text}. Mend the topic "
+            raise Fatal(f"the dead letter topic {self.topic} does not take the bad record at {text}. Correct the topic "
                         "(max.message.bytes, the job's right to write), or leave errors.deadletterqueue.topic.name empty: bad "
                         "records are only counted and logged then")
         if left:

@@ -116,7 +116,7 @@ async def check(properties: Mapping[str, str], deadline_s: float = 60.0) -> Repo
         else:
             await _examine(finding, connector, registry, transformer, masker, resolved, deadline_s)
         if name in snapshot.inconsistent:
-            finding.notes.append("its task configurations are incomplete in the topic (compaction): they are made anew")
+            finding.notes.append("its task configurations are incomplete in the topic (compaction): they are made again")
         findings.append(finding)
     return Report([*warnings, *unusable], config["config.storage.topic"], findings)
 

@@ -48,7 +48,7 @@ def check_transform(kind: type[Transform], config: Mapping[str, str], records: S
     _require(list(records) == before, f"{kind.__name__} changed a record that came in; copy it first (copy_record)")
     _require([apply(record) for record in records] == results, f"{kind.__name__} gives something else the second time")
     again = kind(kind.config_def.parse(config), side).compile()
-    _require([again(record) for record in before] == results, f"{kind.__name__} gives something else when it is compiled anew")
+    _require([again(record) for record in before] == results, f"{kind.__name__} gives something else when it is compiled again")
     schemas: dict[tuple[int, int], SourceRecord] = {}
     for record, result in zip(records, results, strict=True):
         if result is None:

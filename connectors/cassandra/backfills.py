@@ -37,7 +37,7 @@ class Backfills:
         offsets: what was saved before.
         catalog: the tables.
         builder: makes the events of a definition.
-        refresh: reads definitions anew.
+        refresh: reads definitions again.
         metrics: for the numbers of ``metrics``.
         log: the task's.
     """

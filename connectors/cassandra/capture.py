@@ -10,6 +10,12 @@ may be read days later, and by a task that has just started. The rule:
   them apart.
 - A table of which it is known that it never had cdc does not count.
 
+Why *all* nodes: whether a write has cdc is decided by the node whose log it is in, by the schema which that node has. A task
+does not know which address of the cluster belongs to its directory, so any node may be its own. A node that is down writes no
+segments, but when it is back it writes by the schema that it had, until it has learned the newer one. So a node that is down or
+keeps an old schema holds the last segment up: no change is lost by that, only changes without cdc keep coming. ``waiting``
+names the tables, and the task warns with the nodes' names.
+
 The last segment is saved with the table's definition, and with the time of the table's last ALTER: it holds as long as there is
 no other ALTER, which may have turned cdc on for a while. Without a last segment the table counts without limit, and one that is
 chosen later is never an earlier one: so no order of crashes, restarts and changes of the definition loses an update.
@@ -19,7 +25,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 #: How long all nodes must have agreed that a table's cdc is off: by then no write that began with cdc is under way.
 SETTLED_MS: Final = 10_000
@@ -32,7 +38,7 @@ class Capture(NamedTuple):
         now: the table has ``cdc = true``.
         ever: it has or had it.
         last_segment: id of the last segment of the task's node that may hold updates written with cdc; None: no limit is known.
-        altered_us: when the table was created or altered last, as the cluster tells it; 0: not known.
+        altered_us: when the table was created or altered last, by the cluster's clock; 0: not known.
     """
 
     now: bool = False
@@ -57,6 +63,8 @@ class Captures:
         self._known: dict[bytes, Capture] = {}
         #: Tables that had cdc and have no last segment yet: since when their cdc is known to be off, ms since 1970.
         self._off_since: dict[bytes, int] = {}
+        #: The same tables: since when they wait for their last segment, whatever the nodes did since.
+        self._waiting: dict[bytes, int] = {}
 
     def of(self, table_id: bytes) -> Capture:
         """What is known of a table."""
@@ -67,7 +75,7 @@ class Captures:
         self._known.setdefault(table_id, saved)
 
     def observe(self, table_id: bytes, *, cdc: bool, altered_us: int, listed: bool, created: bool, now_ms: int) -> bool:
-        """The cluster has told a table's definition.
+        """Take note of a table's definition as the cluster has it.
 
         Args:
             table_id: of the table.
@@ -84,6 +92,7 @@ class Captures:
         if cdc:
             self._known[table_id] = Capture(now=True, ever=True, altered_us=altered_us)
             self._off_since.pop(table_id, None)
+            self._waiting.pop(table_id, None)
             return before is None or not before.now
         if before is None:
             altered, before = not created, NEVER
@@ -94,6 +103,7 @@ class Captures:
         self._known[table_id] = Capture(ever=ever, last_segment=last_segment, altered_us=altered_us)
         if ever and last_segment is None and (altered or table_id not in self._off_since):
             self._off_since[table_id] = now_ms
+            self._waiting.setdefault(table_id, now_ms)
         return (ever, last_segment) != (before.ever, before.last_segment)
 
     def disturb(self, now_ms: int) -> None:
@@ -103,6 +113,10 @@ class Captures:
     def settled(self, now_ms: int) -> dict[bytes, int]:
         """Tables that can get their last segment now, if all nodes agree; and since when their cdc is known to be off."""
         return {key: since for key, since in self._off_since.items() if now_ms - since >= SETTLED_MS}
+
+    def waiting(self, until_ms: int) -> list[bytes]:
+        """Tables whose cdc was off at ``until_ms`` (ms since 1970) and which have no last segment yet."""
+        return [key for key, since in self._waiting.items() if since <= until_ms]
 
     def end(self, settled: Mapping[bytes, int], newest_segment: int) -> list[bytes]:
         """Set the last segment of tables.
@@ -116,6 +130,14 @@ class Captures:
         """
         ended = [key for key, since in settled.items() if self._off_since.get(key) == since]
         for key in ended:
-            del self._off_since[key]
+            del self._off_since[key], self._waiting[key]
             self._known[key] = self._known[key]._replace(last_segment=newest_segment)
         return ended
+
+
+def waiting_text(tables: Sequence[str], nodes: Sequence[str]) -> str:
+    """The warning about nodes that prevent tables from getting their last segment. Pure."""
+    return (f"cdc of {', '.join(tables)} is off, but {', '.join(nodes)} has another version of the schema than the other nodes "
+            "(it is down, or does not learn the change), so changes without cdc keep coming. Start the node, or if it is gone "
+            "for good remove it: nodetool removenode. If it runs: nodetool describecluster shows the versions, and nodetool "
+            "resetlocalschema or a restart lets the node learn the schema")

@@ -1,4 +1,4 @@
-"""Definitions of all tables by the server's ids: read from ``system_schema``, kept for ever, read anew when it changes.
+"""Definitions of all tables by the server's ids: read from ``system_schema``, kept for ever, read again when it changes.
 
 A log names tables by id only and columns without types, and it has the mutations of all tables, captured or not. So every
 table's definition is kept, those of materialized views and of the server's own tables too, and none is ever forgotten: one that
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from connectors.cassandra import metrics as names
@@ -75,6 +76,18 @@ def _compiled(text: str) -> tuple[re.Pattern[str], ...]:
     return tuple(compile_java(f"(?i){item}") for item in split_regexes(text))
 
 
+def apart(versions: Mapping[str, str]) -> list[str]:
+    """Nodes whose version is not the one of most nodes; of two that are equally frequent the first one counts. Pure.
+
+    Args:
+        versions: each node's version of the schema, by address; the node that was asked comes first.
+    """
+    if not versions:
+        return []
+    ((usual, _),) = Counter(versions.values()).most_common(1)
+    return sorted(node for node, version in versions.items() if version != usual)
+
+
 class Catalog:
     """The tables of a cluster. Looking up costs nothing and does not block; reading is done by ``refresh``.
 
@@ -101,6 +114,8 @@ class Catalog:
         #: Versions of the schema at the last reading, and at the last one that left nothing open.
         self._last: tuple[str, ...] = ()
         self._seen: tuple[str, ...] = ()
+        #: Each node's version of the schema when nodes were asked last, by address.
+        self._nodes: dict[str, str] = {}
         self._told: set[tuple[str, str]] = set()
         self._lock = asyncio.Lock()
         self._asked = 0
@@ -167,6 +182,10 @@ class Catalog:
         """Whether all nodes had the same schema at the last reading, and all of it could be taken."""
         return len(set(self._seen)) == 1
 
+    def nodes_apart(self) -> list[str]:
+        """Addresses of the nodes whose version of the schema was not the one of most nodes when they were asked last."""
+        return apart(self._nodes)
+
     async def refresh(self) -> set[str]:
         """Read all definitions. A call that begins while another one waits for its turn shares its answer.
 
@@ -208,9 +227,12 @@ class Catalog:
     async def _versions(self) -> tuple[str, ...]:
         """Versions of the schema that nodes have; the same ones whichever node answers, once they agree."""
         session = self._connected()
-        rows = await session.query("SELECT schema_version FROM system.local", consistency=_LOCAL)
-        rows += await session.query("SELECT schema_version FROM system.peers", consistency=_LOCAL)
-        return tuple(sorted(str(row["schema_version"]) for row in rows if row["schema_version"] is not None))
+        local = await session.query("SELECT broadcast_address, schema_version FROM system.local", consistency=_LOCAL)
+        peers = await session.query("SELECT peer, schema_version FROM system.peers", consistency=_LOCAL)
+        rows = [*((row["broadcast_address"], row["schema_version"]) for row in local),
+                *((row["peer"], row["schema_version"]) for row in peers)]
+        self._nodes = {str(address): str(version) for address, version in rows if version is not None}
+        return tuple(sorted(str(version) for _, version in rows if version is not None))
 
     async def _read(self) -> set[str]:
         before = await self._versions()

@@ -51,6 +51,8 @@ SCHEMA_ERRORS: Final = "cassandra_schema_refresh_errors_total"
 SCHEMA_CHANGES: Final = "cassandra_schema_changes_total"
 TABLES: Final = "cassandra_tables"
 REFUSED_TABLES: Final = "cassandra_tables_refused"
+TABLES_WAITING: Final = "cassandra_tables_waiting_for_last_segment"
+NODES_APART: Final = "cassandra_nodes_with_other_schema"
 
 # Backfills.
 SNAPSHOT_RUNNING: Final = "cassandra_snapshot_running"
@@ -121,6 +123,8 @@ METRICS: Final[dict[str, tuple[str, str]]] = {
     SCHEMA_CHANGES: ("counter", "Definitions of tables that were new or changed."),
     TABLES: ("gauge", "Tables that are captured."),
     REFUSED_TABLES: ("gauge", "Tables with cdc = true that can't be captured: counters."),
+    TABLES_WAITING: ("gauge", "Tables without cdc whose changes are still delivered, until all nodes agree that it is off."),
+    NODES_APART: ("gauge", "Nodes that have another version of the schema than most: they are down, or do not learn it."),
     SNAPSHOT_RUNNING: ("gauge", "Backfills that the task works at; those that are paused do not count."),
     SNAPSHOT_ROWS: ("counter", "Rows read by backfills."),
     SNAPSHOT_PARTITIONS: ("counter", "Partition updates made from them."),

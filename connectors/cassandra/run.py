@@ -10,6 +10,7 @@ from connectors.api import Batch, SourceRecord
 from connectors.cassandra import config as settings
 from connectors.cassandra import metrics, saved, server
 from connectors.cassandra.backfills import Backfills
+from connectors.cassandra.capture import waiting_text
 from connectors.cassandra.catalog import Catalog, TableFilter, id_bytes
 from connectors.cassandra.events import builder
 from connectors.cassandra.events.contract import Where
@@ -40,6 +41,8 @@ _LOOK_S: Final = 0.25
 _SPREAD_MS: Final = 10_000
 #: Pause between attempts to reach the cluster while the log is read without it.
 _AGAIN_S: Final = 5.0
+#: How long a table may wait for its last segment before the nodes that prevent it are named.
+_WAIT_MS: Final = 60_000
 #: Times of files are not more exact than this.
 _TICK_MS: Final = 20
 #: The version of ids that are made of names: those of the server's own tables. Users' tables have ids of time.
@@ -85,6 +88,8 @@ class Run:
         self._saved_at = time.monotonic()
         self._late = False
         self._skipped = self._decoded = 0
+        #: The tables that wait for their last segment, and the nodes that prevent it, as the log named them last.
+        self._warned: tuple[list[str], list[str]] = ([], [])
         #: Whether a backfill had rows at the last look: there may be more of them.
         self._more = False
         self._partition = settings.log_partition(self._settings.prefix, self._node_name)
@@ -332,6 +337,17 @@ class Run:
             self._log.info("cdc of %s is off: its updates count up to segment %d", self._catalog.by_id(key), newest)
         self._changed(set())
 
+    def _name_nodes_apart(self) -> None:
+        """Say which nodes prevent that tables without cdc get their last segment."""
+        captures, nodes = self._catalog.captures, self._catalog.nodes_apart()
+        self._metrics.set(metrics.NODES_APART, len(nodes))
+        now_ms = time.time_ns() // 1_000_000
+        self._metrics.set(metrics.TABLES_WAITING, len(captures.waiting(now_ms)))
+        tables = sorted(str(self._catalog.by_id(key)) for key in captures.waiting(now_ms - _WAIT_MS))
+        if tables and nodes and (tables, nodes) != self._warned:
+            self._log.warning("%s", waiting_text(tables, nodes))
+        self._warned = (tables, nodes)
+
     def _add_new_tables(self) -> None:
         if self._backfills is not None:
             self._backfills.add_new_tables()
@@ -375,6 +391,7 @@ class Run:
                 try:
                     await self._follow()
                     await self._end_captures()
+                    self._name_nodes_apart()
                     self._add_new_tables()
                 except Retriable as error:
                     self._log.debug("definitions can't be read: %s", error)

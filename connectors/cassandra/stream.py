@@ -46,7 +46,7 @@ class Definitions(Protocol):
 
 
 class Missing(Exception):
-    """An entry can't be read with what is known: definitions have to be read anew, or given up.
+    """An entry can't be read with what is known: definitions have to be read again, or given up.
 
     Attributes:
         table_id: of the update's table.

@@ -10,7 +10,7 @@ from connectors.formats.masking import Mask, Target, row_masker
 from connectors.java_regex import compile_java
 from connectors.mysql import types
 from connectors.mysql.events.names import field_name
-from connectors.mysql.filters import column_filter, matches, patterns
+from connectors.mysql.filters import column_filter, matches, patterns, table_columns
 from connectors.mysql.model import Column, ColumnPlan, Table
 from connectors.schema import Schema  # noqa: TC001 - annotations are read at run time
 
@@ -134,15 +134,10 @@ def key_columns(table: Table, settings: EventSettings) -> tuple[str, ...]:
         ConfigInvalid: the option can't be parsed.
     """
     chosen: list[str] = []
-    for item in settings.key_columns.split(";"):
-        if not item.strip():
-            continue
-        tables, colon, wanted = item.strip().partition(":")
-        if not colon:
-            raise ConfigInvalid(f"message.key.columns: {item.strip()!r} is not of the form database.table:column,column")
-        for name in wanted.split(","):
+    for tables, wanted in table_columns("message.key.columns", settings.key_columns):
+        for name in wanted:
             # Debezium takes the column too as part of one expression for database.table.column.
-            expression = compile_java(f"(?i){tables.strip()}.{name.strip()}")
+            expression = compile_java(f"(?i){tables}.{name}")
             chosen += [column.name for column in table.columns
                        if expression.fullmatch(f"{table.name}.{column.name}") and column.name not in chosen]
     return tuple(chosen) or table.key

@@ -158,6 +158,7 @@ def event_settings(config: Config, server: str) -> EventSettings:
         columns=text_of(config, ek.COLUMNS),
         not_columns=text_of(config, ek.NOT_COLUMNS),
         builtin_tables=not config[ck.IGNORE_BUILTIN],
+        logical=config[ek.LOGICAL] or "",
         signal_tables=(signals,) if signals and "source" in (str(item).strip().lower() for item in config[rk.CHANNELS] or ())
         else (),
         masks=masking.parse_rules(config.raw),
@@ -200,6 +201,7 @@ def snapshot_settings(config: Config) -> SnapshotSettings:
     """How full pulls are read."""
     return SnapshotSettings(
         threads=config[rk.SNAPSHOT_THREADS],
+        split_columns=config[rk.SNAPSHOT_SPLIT] or "",
         chunk_rows=config[rk.SNAPSHOT_ROWS],
         rows_per_s=config[rk.SNAPSHOT_RATE],
         adaptive=config[rk.SNAPSHOT_ADAPTIVE],

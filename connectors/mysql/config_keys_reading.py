@@ -8,6 +8,7 @@ from connectors.mysql.config_keys_rules import (
     not_negative,
     positive,
     regex_list,
+    split_columns,
     table_or_none,
     topic_name,
     unless_none,
@@ -38,6 +39,7 @@ SNAPSHOT_LOCKS: Final = "snapshot.locking.mode"
 SNAPSHOT_LOCK_TIMEOUT: Final = "snapshot.lock.timeout.ms"
 SNAPSHOT_QUERIES: Final = "snapshot.query.mode"
 SNAPSHOT_THREADS: Final = "snapshot.max.threads"
+SNAPSHOT_SPLIT: Final = "snapshot.split.columns"
 SNAPSHOT_ROWS: Final = "snapshot.chunk.rows"
 SNAPSHOT_RATE: Final = "snapshot.rate.rows"
 SNAPSHOT_ADAPTIVE: Final = "snapshot.adaptive"
@@ -151,6 +153,13 @@ KEYS: Final = (
     ConfigKey(name=SNAPSHOT_THREADS, type=ConfigType.INT, default=1, unit="connections", validator=between(1, 64),
               group=_SNAPSHOT, display_name="Connections of a full pull",
               doc="Chunks of tables that a task reads at the same time, each over a connection of its own."),
+    ConfigKey(name=SNAPSHOT_SPLIT, type=ConfigType.STRING, default=None, validator=split_columns, group=_SNAPSHOT,
+              importance=Importance.LOW, width=Width.LONG, display_name="Columns that divide tables without a key",
+              example="shop.visits:visited_at;shop\\.log_.*:id",
+              doc="Column by whose ranges several connections (snapshot.max.threads) read a table without a key: "
+                  "database.table:column for tables that match a regular expression, several separated by semicolons. The "
+                  "column holds whole numbers, decimals, floating-point numbers, dates or timestamps, and has an index if "
+                  "possible. Tables with a key are always divided by it. Not set: one connection reads a table without a key."),
     ConfigKey(name=SNAPSHOT_ROWS, type=ConfigType.INT, default=8_192, unit="rows", validator=between(1, 1_000_000),
               aliases=("incremental.snapshot.chunk.size", "snapshot.fetch.size"), group=_SNAPSHOT, importance=Importance.LOW,
               display_name="Rows per chunk",

@@ -155,6 +155,15 @@ def key_columns(name: str, value: Any) -> str | None:
     return None
 
 
+def split_columns(name: str, value: Any) -> str | None:
+    """``table:column;...`` with regular expressions for tables."""
+    wrong = key_columns(name, value)
+    item = next((item.strip() for item in (value or "").split(";") if "," in item.rpartition(":")[2]), None)
+    if wrong is None and item is not None:
+        return invalid(name, item, f"{item} names several columns; a table is divided by one (expecting database.table:column)")
+    return wrong
+
+
 def table_or_none(name: str, value: Any) -> str | None:
     """``database.table``, or nothing."""
     if value is None or value == "" or _TABLE.match(value):

@@ -4,6 +4,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from connectors.errors import ConfigInvalid
 from connectors.java_regex import compile_java
 
 if TYPE_CHECKING:
@@ -34,6 +35,25 @@ def patterns(text: str) -> Patterns:
 def matches(expressions: Patterns, name: str) -> bool:
     """Whether one of the expressions matches the whole name."""
     return any(expression.fullmatch(name) is not None for expression in expressions)
+
+
+def table_columns(option: str, text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """The items of ``database.table:column,column;...``: expression for tables, columns.
+
+    Args:
+        option: name of the option, for the error.
+        text: its value.
+
+    Raises:
+        ConfigInvalid: an item has another form.
+    """
+    found = []
+    for item in filter(None, map(str.strip, text.split(";"))):
+        tables, colon, columns = item.partition(":")
+        if not colon:
+            raise ConfigInvalid(f"{option}: {item!r} is not of the form database.table:column,column")
+        found.append((tables.strip(), tuple(column.strip() for column in columns.split(","))))
+    return tuple(found)
 
 
 def exactly(name: TableName) -> str:

@@ -83,6 +83,8 @@ class Pulls:
             self._requests[INITIAL] = SnapshotRequest(
                 id=INITIAL, tables=list(settings.snapshot_tables) or [".*"], conditions=dict(settings.overrides.conditions),
                 selects=dict(settings.overrides.selects), origin="initial", created_ms=int(time.time() * 1000))
+        #: When the next snapshot begins that waits for its time, milliseconds since 1970.
+        self._next_start_ms: int | None = None
         #: What is to be saved of requests that the connector or a signal has begun or ended.
         self._unsaved: list[tuple[Position, Position | None]] = []
         # Everything is read now; or the tables of a former division into tasks are new again for this one.
@@ -141,7 +143,21 @@ class Pulls:
             if name not in listed and name != INITIAL and _REQUEST not in self._saved.get(name, {}):
                 # Deleted by the operator: nothing of it is kept.
                 self._forget(name)
-        self.puller.set_requests(list(self._requests.values()))
+        self._hand_over()
+
+    def begin_scheduled(self) -> None:
+        """Begin the snapshots whose time has come."""
+        if self._next_start_ms is not None and time.time() * 1000 >= self._next_start_ms:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Give the puller the complete list of requests. Those that wait for their time are paused ones for it."""
+        now_ms = int(time.time() * 1000)
+        waiting = {name: each.start_ms for name, each in self._requests.items()
+                   if each.state == "running" and each.start_ms > now_ms}
+        self._next_start_ms = min(waiting.values(), default=None)
+        self.puller.set_requests([msgspec.structs.replace(each, state="paused") if name in waiting else each
+                                  for name, each in self._requests.items()])
 
     async def altered(self, statement: Statement) -> None:
         """The stream came by a statement that changes structures, or a TRUNCATE.
@@ -176,7 +192,7 @@ class Pulls:
             self._saved[request.id] = {_STATE: "running", _REQUEST: msgspec.json.encode(request).decode()}
             self._unsaved.append((self._partition(request.id), self._saved[request.id]))
             self.puller.preset(request.id, [definitions[name]])
-        self.puller.set_requests(list(self._requests.values()))
+        self._hand_over()
 
     def _drop_new(self, name: TableName) -> None:
         """End an unfinished snapshot of a new table: all of its rows are in the binlog, or it is another table now."""
@@ -184,7 +200,7 @@ class Pulls:
                         if each.origin == NEW and each.tables == [filters.exactly(name)]
                         and self._saved.get(each.id, {}).get(_STATE) not in SNAPSHOT_ENDED]:
             self._forget(request)
-            self.puller.set_requests(list(self._requests.values()))
+            self._hand_over()
 
     def _forget(self, request: str) -> None:
         self._requests.pop(request, None)
@@ -206,7 +222,7 @@ class Pulls:
             self._requests[each.id] = each
             self._saved[each.id] = {_STATE: "waiting", **known, _REQUEST: msgspec.json.encode(each).decode()}
             self._unsaved.append((self._partition(each.id), self._saved[each.id]))
-        self.puller.set_requests(list(self._requests.values()))
+        self._hand_over()
         return outcome
 
     @property

@@ -68,11 +68,12 @@ _SIGNAL_RETRY_S: Final = 5.0
 class Run:
     """What belongs to one connection to the source. ``batches`` may be called once."""
 
-    def __init__(self, context: TaskContext, newer: Sequence[tuple[Position, Position]] = ()) -> None:
-        """Does not block; ``newer`` are offsets that count instead of the saved ones."""
+    def __init__(self, context: TaskContext, newer: Sequence[tuple[Position, Position | None]] = ()) -> None:
+        """Does not block; ``newer`` are offsets that count instead of the saved ones (None: there is none any more)."""
         self._context = context
         self._offsets = [(partition, offset) for partition, offset in context.offsets.items()
-                         if all(partition != each for each, _ in newer)] + list(newer)
+                         if all(partition != each for each, _ in newer)]
+        self._offsets += [(partition, offset) for partition, offset in newer if offset is not None]
         self._log = context.log
         config = context.config
         self._settings = stream_settings(config)
@@ -195,7 +196,8 @@ class Run:
         self._filter = TableFilter(self._event_settings)
         self._transactions = Transactions(self._event_settings, self._partition) if self._event_settings.transactions else None
         if self._transactions is not None:
-            self._transactions.load(dict(self._context.offsets.get(self._partition) or {}))
+            own = [offset for partition, offset in self._offsets if partition == self._partition]
+            self._transactions.load(own[-1] if own else {})
         self._held = events.holder(self._event_settings)
         self._headers = context_headers(self._event_settings, context.task, str(uuid.uuid4()))
         first = settings.shard.index == 0
@@ -257,6 +259,7 @@ class Run:
         reading: asyncio.Task[None] | None = None
         try:
             while True:
+                pulls.begin_scheduled()
                 raws = client.take()
                 if not raws:
                     reading = reading or asyncio.ensure_future(client.wait())
@@ -410,7 +413,7 @@ class Run:
 
     # What is not rows of tables.
 
-    def _special_rows(self, state: TableState, op: str, rows: list[Any], at: str) -> None:
+    def _special_rows(self, state: TableState, op: str, rows: list[Any], at: str, written_s: int) -> None:
         if state.kind == "heartbeat":
             for row in rows[1::2] if op == "u" else rows if op == "c" else ():
                 found = parse(row)
@@ -420,7 +423,7 @@ class Run:
         elif op == "c":
             for row in rows:
                 try:
-                    signal = parse_row(row, at)
+                    signal = parse_row(row, at, written_s * 1000)
                     if signal is not None:
                         self._obey(signal)
                 except Skippable as error:

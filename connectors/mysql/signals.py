@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import logging
 import re
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from zlib import crc32
 
 import msgspec
 
+from connectors import start_times
 from connectors.errors import ConfigInvalid, Retriable, Skippable
 from connectors.java_regex import compile_java
 from connectors.mysql import gtid
@@ -46,12 +48,14 @@ class Signal(NamedTuple):
         type: one of ``TYPES``, or something unknown.
         data: its object; empty if there is none.
         at: where it came from (a place in the binlog, an offset in the topic): the same when it is met again after a restart.
+        written_ms: when it was written, milliseconds since 1970; 0: unknown. The same for all tasks, and after a restart.
     """
 
     id: str
     type: str
     data: dict[str, Any]
     at: str
+    written_ms: int = 0
 
 
 class Position(NamedTuple):
@@ -78,12 +82,13 @@ class Outcome(NamedTuple):
     position: Position | None = None
 
 
-def parse_row(row: Mapping[str, Any] | None, at: str) -> Signal | None:
+def parse_row(row: Mapping[str, Any] | None, at: str, written_ms: int = 0) -> Signal | None:
     """The order that a new row of the signal table is; None for one of Debezium's own marks.
 
     Args:
         row: field name -> value; what counts is the order of the three columns, not their names.
         at: where the row was met.
+        written_ms: when it was written, milliseconds since 1970.
 
     Raises:
         Skippable: it is no order; the message says why.
@@ -97,11 +102,18 @@ def parse_row(row: Mapping[str, Any] | None, at: str) -> Signal | None:
         raise Skippable(f"the signal at {at} must have texts in its three columns id, type and data; it has {values!r}")
     if kind in WINDOWS:
         return None
-    return Signal(name, kind.strip(), _object(data, at), at)
+    return Signal(name, kind.strip(), _object(data, at), at, written_ms)
 
 
-def parse_message(key: bytes | None, value: bytes | None, prefix: str, at: str) -> Signal | None:
+def parse_message(key: bytes | None, value: bytes | None, prefix: str, at: str, written_ms: int = 0) -> Signal | None:
     """The order in a record of the signal topic; None if it is not for this connector (its key is another ``topic.prefix``).
+
+    Args:
+        key: the record's key.
+        value: the record's value.
+        prefix: ``topic.prefix``.
+        at: where the record was met.
+        written_ms: the record's timestamp.
 
     Raises:
         Skippable: it is no order; the message says why.
@@ -116,7 +128,7 @@ def parse_message(key: bytes | None, value: bytes | None, prefix: str, at: str) 
         data = _object(data, at)
     if data is not None and not isinstance(data, dict):
         raise Skippable(f'"data" of the signal at {at} must be an object, it is {data!r}')
-    return Signal(str(found.get("id") or at), kind.strip(), data or {}, at)
+    return Signal(str(found.get("id") or at), kind.strip(), data or {}, at, written_ms)
 
 
 def _object(text: str | bytes | None, at: str) -> dict[str, Any]:
@@ -148,6 +160,8 @@ def apply(signal: Signal, requests: Sequence[SnapshotRequest], now_ms: int) -> O
         if any(each.id == made.id for each in before):
             return Outcome(before, changed=False, message=f"signal {signal.id} was taken before")
         note = "; a blocking one is done beside the stream too" if _kind(signal) == "blocking" else ""
+        if made.start_ms > now_ms:
+            note += f"; it begins at {datetime.fromtimestamp(made.start_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
         return Outcome((*before, made), changed=True,
                        message=f"signal {signal.id}: full pull {made.id} of {', '.join(made.tables)}{note}")
     if signal.type == STOP:
@@ -195,7 +209,22 @@ def _execute(signal: Signal, now_ms: int) -> SnapshotRequest:
     surrogate = signal.data.get("surrogate-key")
     return SnapshotRequest(id=request_id(signal), tables=tables, conditions=conditions,
                            surrogate_key=surrogate.strip() if isinstance(surrogate, str) else "", origin="signal",
-                           created_ms=now_ms)
+                           created_ms=now_ms, start_ms=_start_ms(signal, now_ms))
+
+
+def _start_ms(signal: Signal, now_ms: int) -> int:
+    """When the snapshot begins, counted from the time at which the signal was written; 0: at once."""
+    # As REST has them; with hyphens, as the other members of a signal.
+    at, zone = (signal.data.get(name, signal.data.get(name.replace("_", "-"))) for name in ("start_at", "time_zone"))
+    if at is None and zone is None:
+        return 0
+    if not isinstance(at, str) or not isinstance(zone or "", str):
+        raise Skippable(f'signal {signal.id}: "start_at" must be a text such as 02:30 or 2026-12-01T02:30:00, and "time_zone" '
+                        f"the name of its time zone, not {at!r} and {zone!r}")
+    try:
+        return start_times.start_ms(at, zone or "", signal.written_ms or now_ms)
+    except ConfigInvalid as error:
+        raise Skippable(f"signal {signal.id}: {error}") from None
 
 
 def _checked(signal: Signal, condition: str) -> str:
@@ -320,7 +349,8 @@ class KafkaSignals:
         for records in fetched.values():
             for record in records:
                 try:
-                    signal = parse_message(record.key, record.value, self._prefix, f"{self._topic}-0:{record.offset}")
+                    signal = parse_message(record.key, record.value, self._prefix, f"{self._topic}-0:{record.offset}",
+                                           max(0, record.timestamp))
                 except Skippable as error:
                     _log.warning("%s; it is passed over", error)
                     continue

@@ -70,7 +70,8 @@ class Stream:
         partition: the source partition of records.
         counters: numbers go there.
         log: for what is left out.
-        on_rows: called with the rows of signal and heartbeat tables: state, operation, rows, place of the event.
+        on_rows: called with the rows of signal and heartbeat tables: state, operation, rows, place of the event, its time
+            (seconds since 1970).
         on_statement: called for statements that are no part of a transaction's frame.
         transactions: gives records of begins and ends, or None.
         lags: keeps numbers per table.
@@ -90,7 +91,7 @@ class Stream:
 
     def __init__(self, *, cursor: Cursor, tables: Tables, begun: Start, place: Place, same_server: bool, partition: Position,
                  counters: Counters, log: logging.LoggerAdapter[logging.Logger],
-                 on_rows: Callable[[TableState, str, list[Any], str], None],
+                 on_rows: Callable[[TableState, str, list[Any], str, int], None],
                  on_statement: Callable[[Statement, Source], Awaitable[None]], transactions: Transactions | None = None,
                  lags: TableLags | None = None, wants_gtid: Callable[[str], bool] | None = None, queries: bool = False,
                  keep_going: bool = False, held: Held | None = None, apart: bool = False,
@@ -447,7 +448,7 @@ class Stream:
         if state.owned:
             self._take(state, op, rows, at, ts, size)
         if state.kind:
-            self._on_rows(state, op, rows, f"{self.cursor.file}:{at}")
+            self._on_rows(state, op, rows, f"{self.cursor.file}:{at}", ts)
 
     def _take(self, state: TableState, op: Literal["c", "u", "d"], rows: list[Any], at: int, ts: int, size: int) -> None:
         cursor, counters = self.cursor, self._counters

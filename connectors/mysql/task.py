@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from connectors.api import SourceTask
 from connectors.mysql.run import Run
@@ -37,21 +37,22 @@ class MySqlTask(SourceTask):
             Fatal: the binlog can't be read from the saved place, or not understood.
             ConfigInvalid: the server refuses the account, or a saved offset can't be understood.
         """
-        # A signal may send the stream to another place: then a new run begins there.
-        saved: list[tuple[Position, Position]] = []
+        # A signal may send the stream to another position: then a new run begins there. What the worker shows as saved lags
+        # behind what this task gave it, so the new run gets all of that.
+        given: dict[tuple[tuple[str, Any], ...], Position | None] = {}
         while True:
-            run = self._run = Run(self.context, saved)
+            run = self._run = Run(self.context, [(dict(partition), offset) for partition, offset in given.items()])
             try:
                 run.instruct(self._instructions)
                 async with aclosing(run.batches()) as stream:
                     async for batch in stream:
+                        given.update((tuple(sorted(partition.items())), offset) for partition, offset in batch.offsets)
                         yield batch
             finally:
                 self._run = None
                 await run.close()
             if run.moved_to is None:
                 return
-            saved = [(partition, offset) for partition, offset in batch.offsets if offset is not None]
 
     async def committed(self, offsets: Sequence[tuple[Position, Position]]) -> None:
         """See ``SourceTask.committed``: heartbeats have arrived."""

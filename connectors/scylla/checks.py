@@ -13,49 +13,72 @@ from connectors.scylla.config import session_settings, settings, tables
 from connectors.scylla.events import builder
 from connectors.scylla.log_table import log_name
 from connectors.scylla.names import qualified, quoted
-from connectors.scylla.tables import TableUnavailable, load
+from connectors.scylla.tables import TableUnavailable, disabled_text, load
 
 if TYPE_CHECKING:
     from connectors.cql.session import CqlSession
     from connectors.options import Config
     from connectors.scylla.model import CdcOptions, TableId, TableVersion
 
+_WAITS: Final = "the connector reads it as soon as it can, without a restart"
 _CONNECTING: Final = Names(keys.HOSTS, keys.USER, keys.PASSWORD, keys.SSL)
 
 
 async def check_cluster(config: Config) -> list[ConfigProblem]:
     """Complaints about a configuration, from asking the cluster. Opens a session and gives it back.
 
-    The cluster can be reached and logged in to, the tables are there, their CDC is on and gives the images that are wanted, and
-    their logs may be read.
+    The cluster can be reached and logged in to, the tables' CDC gives the images that are wanted, and their logs may be read. A
+    table that can't be read yet (it is not there, has no CDC or no streams) is a warning: the connector waits for it.
     """
     async def ask(session: CqlSession) -> list[ConfigProblem]:
-        return [problem for table in tables(config) for problem in await _check_table(session, config, table)]
+        found, readable = [], 0
+        for table in tables(config):
+            try:
+                version = await _readable(session, table)
+            except TableUnavailable as error:
+                found.append(_later(f"{error}; {_WAITS}"))
+                continue
+            readable += 1
+            found += await _check_table(session, config, table, version)
+        if not readable:
+            found.append(_later(f"There is no table to capture yet: none of {keys.TABLES} can be read. The connector starts "
+                                "and waits"))
+        return found
 
     return await asked(config, _CONNECTING, lambda: session_settings(config), ask)
 
 
-async def _check_table(session: CqlSession, config: Config, table: TableId) -> list[ConfigProblem]:
-    try:
-        history = await load(session, table)
-    except TableUnavailable as error:
-        return [ConfigProblem(keys.TABLES, str(error))]
-    options = history.newest.options
-    if not options.enabled:
-        return [ConfigProblem(keys.TABLES, f"CDC is not enabled for {table}; enable it with: ALTER TABLE {qualified(table)} "
-                                           "WITH cdc = {'enabled': true}")]
-    found = [*images(config, table, options), *mask_problems(config, history.newest)]
+async def _readable(session: CqlSession, table: TableId) -> TableVersion:
+    """The table's newest definition.
+
+    Raises:
+        TableUnavailable: it can't be read now, or its CDC is off.
+        Retriable: nodes are away, busy or too slow.
+        Fatal: its definition is not understood.
+    """
+    newest = (await load(session, table)).newest
+    if not newest.options.enabled:
+        raise TableUnavailable(table, "disabled", disabled_text(table))
+    return newest
+
+
+async def _check_table(session: CqlSession, config: Config, table: TableId, version: TableVersion) -> list[ConfigProblem]:
+    found = [*images(config, table, version.options), *mask_problems(config, version)]
     log = f"{quoted(table.keyspace)}.{quoted(log_name(table))}"
     try:
         await session.query(f'SELECT "cdc$stream_id" FROM {log} LIMIT 1', consistency="ONE")  # noqa: S608 - quoted
         source = await discovery.table_source(session, table)
         if not await discovery.load_generations(session, table, source):
-            found.append(ConfigProblem(keys.TABLES, f"The cluster lists no streams for {table} yet; try again in a minute"))
+            found.append(_later(f"The cluster lists no streams for {table} yet; {_WAITS}"))
     except Fatal as error:
         found.append(ConfigProblem(keys.TABLES, f"{table}: {error}; if it is about rights: GRANT SELECT ON {log}"))
     except Retriable as error:
         found.append(ConfigProblem(keys.TABLES, f"{table}: {error}"))
     return found
+
+
+def _later(message: str) -> ConfigProblem:
+    return ConfigProblem(keys.TABLES, message, warning=True)
 
 
 def images(config: Config, table: TableId, options: CdcOptions) -> list[ConfigProblem]:

@@ -325,17 +325,6 @@ def shown(positions: Mapping[TableId, Sequence[SnapshotPosition]]) -> list[dict[
                         for table, each in positions.items()]}]
 
 
-def superseded(saved: Sequence[tuple[Position, SnapshotPosition]]) -> list[Position]:
-    """Partitions of positions whose tokens are all covered by positions of newer generations: they say nothing any more."""
-    result = []
-    for partition, position in saved:
-        started = int(partition[GENERATION])
-        newer = [part for other, its in saved if int(other[GENERATION]) > started for part in its.whole]
-        if newer and not subtract(position.whole, newer):
-            result.append(partition)
-    return result
-
-
 class Traces:
     """When rows were last changed by what the stream has sent: not exactly known, but never too early, in constant memory.
 

@@ -60,7 +60,7 @@ class GroupSnapshot:
         self.group: Final = group
         self._slots = slots
         self._settle_ms = settle_ms
-        #: Goes up when the snapshot begins anew: a page that was asked for before is of no use.
+        #: Goes up when the snapshot starts again: a page that was asked for before is of no use.
         self.epoch = 0
         self.partition: Final[Position] = partition_of(group)
         self.position = position
@@ -142,7 +142,7 @@ class GroupSnapshot:
         self.closed = True
         self.give_up()
 
-    def begin_anew(self, position: SnapshotPosition, now_ms: int) -> None:
+    def start_again(self, position: SnapshotPosition, now_ms: int) -> None:
         """Forget what was read, and stand at ``position``: the table is another one, or had no log for a while."""
         self.epoch += 1
         self.position = position
@@ -152,7 +152,7 @@ class GroupSnapshot:
         self.give_up()
 
     def restart(self) -> None:
-        """Read the range anew from the row that was sent last: the paging state is of no use any more."""
+        """Read the range again from the row that was sent last: the paging state is of no use any more."""
         self.state = None
         self._seeking = True
         self._seek = None

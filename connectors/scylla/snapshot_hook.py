@@ -23,11 +23,11 @@ from connectors.scylla.snapshot import (
     positions_of,
     shown,
     size,
-    superseded,
     to_offset,
     unwrapped,
 )
 from connectors.scylla.snapshot_group import GroupSnapshot
+from connectors.scylla.snapshot_index import SnapshotIndex
 from connectors.scylla.snapshot_rows import RowPlan
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Snapshot:
         offsets: the positions saved before the task began.
         groups: all of the task.
         feed_of: a table's definitions and builders.
-        refresh: reads a table's definition anew, at once; may raise Retriable.
+        refresh: reads a table's definition again, at once; may raise Retriable.
         now_ms: the servers' time.
         task_metrics: numbers go there.
         log: the task's.
@@ -82,6 +82,10 @@ class Snapshot:
         self._metrics = task_metrics
         self._log = log
         self._groups: dict[tuple[TableId, int, str], GroupSnapshot] = {}
+        #: By table: its id, and its positions by tokens.
+        self._indexes: dict[TableId, tuple[str, SnapshotIndex]] = {}
+        #: By table and start of a generation: groups that are not closed for a newer generation.
+        self._generations: dict[TableId, dict[int, list[GroupSnapshot]]] = {}
         self._all = groups
         self._saved = offsets.items()
         self._streamed = saved_windows(self._saved)
@@ -192,18 +196,15 @@ class Snapshot:
             raise Fatal(f"The token range of the streams '{group.name}' of {table} is not known, so a snapshot of the table "
                         "can't be merged with them: set snapshot.mode=never")
         whole = unwrapped(group.token_range)
-        # Positions of this run are newer than what was saved when it began.
-        positions = {repr(partition): (partition, position)
-                     for partition, position in positions_of(table, feed.newest.table_id, self._saved)}
+        index = self._index(table, feed.newest.table_id)
+        of_table = self._generations.setdefault(table, {})
         older = False
-        for other in self._groups.values():
-            if other.group.table == table:
-                positions[repr(other.partition)] = (other.partition, other.position)
-                if other.group.generation.start_ms < group.generation.start_ms:
-                    older = True
-                    other.close()
-        known = list(positions.values())
-        position = first_position(group, whole, feed.newest.table_id, known)
+        for start_ms, others in of_table.items():
+            if start_ms < group.generation.start_ms:
+                older = True
+                while others:
+                    others.pop().close()
+        position = first_position(group, whole, feed.newest.table_id, index.about(whole))
         if group.later:
             position = SnapshotPosition(whole, (), feed.newest.table_id)
         position = self._started(feed, position)
@@ -215,19 +216,33 @@ class Snapshot:
             # What was sent before this run is not remembered.
             snapshot.traces.add_all(watermark_ms * 1000 - 1)
         self._groups[_key(group)] = snapshot
+        of_table.setdefault(group.generation.start_ms, []).append(snapshot)
         self._settled = False
         if "r" in self._settings.skipped:
             snapshot.close()  # nobody wants the rows; that they were not sent is not saved either
             return snapshot
-        if repr(snapshot.partition) not in positions:
+        if snapshot.partition not in index:
             self._moved.append((snapshot.partition, to_offset(position)))
-        positions[repr(snapshot.partition)] = (snapshot.partition, position)
-        self._moved.extend((partition, None) for partition in superseded(list(positions.values())))
+        index.put(snapshot.partition, whole, lambda: snapshot.position)
+        self._moved.extend((partition, None) for partition in index.superseded_by(whole))
         if table not in self._seen:
             self._seen[table] = feed.newest
             self._moved.extend((partition, None) for partition in of_dropped(group, feed.newest.table_id, self._saved))
         self._look_at(snapshot, feed.newest)
         return snapshot
+
+    def _index(self, table: TableId, table_id: str) -> SnapshotIndex:
+        """The positions of a table: those of this run, and what was saved of others when it began."""
+        known = self._indexes.get(table)
+        if known is None or known[0] != table_id:
+            index = SnapshotIndex()
+            for partition, position in positions_of(table, table_id, self._saved):
+                index.put(partition, position.whole, lambda position=position: position)  # type: ignore[misc]
+            for each in self._groups.values():
+                if each.group.table == table:
+                    index.put(each.partition, each.position.whole, lambda each=each: each.position)  # type: ignore[misc]
+            known = self._indexes[table] = (table_id, index)
+        return known[1]
 
     def _started(self, feed: TableFeed, position: SnapshotPosition) -> SnapshotPosition:
         """``position`` with the time of its start, if it is to be read and the table's changes are logged."""
@@ -236,7 +251,7 @@ class Snapshot:
         return replace(position, started_ms=int(self._now_ms()))
 
     def _look_at_tables(self) -> None:
-        """Begin the snapshots anew of tables that were dropped and made again, or whose log has or had a gap."""
+        """Start the snapshots again of tables that were dropped and made again, or whose log has or had a gap."""
         for table, seen in self._seen.items():
             newest = self._feed_of(table).newest
             if newest is not seen:
@@ -252,20 +267,20 @@ class Snapshot:
             wanted = self._settings.snapshot_new_tables
             if not (wanted or replaced):
                 return  # what was begun goes on
-            anew = SnapshotPosition(position.whole, position.whole if wanted else (), newest.table_id)
+            restarted = SnapshotPosition(position.whole, position.whole if wanted else (), newest.table_id)
         else:
-            anew = position
-        anew = self._started(feed, anew)
-        if anew == position:
+            restarted = position
+        restarted = self._started(feed, restarted)
+        if restarted == position:
             return
-        if anew.left != position.left or replaced:
+        if restarted.left != position.left or replaced:
             self._log.info("%s: %s; the snapshot of group %s %s", snapshot.group.table,
                            "it was dropped and made again" if replaced else "its cdc was turned off", snapshot.group.name,
-                           "begins anew" if anew.left else "is left out")
-            snapshot.begin_anew(anew, int(self._now_ms()))
+                           "starts again" if restarted.left else "is left out")
+            snapshot.start_again(restarted, int(self._now_ms()))
         else:
-            snapshot.position = anew
-        self._moved.append((snapshot.partition, to_offset(anew)))
+            snapshot.position = restarted
+        self._moved.append((snapshot.partition, to_offset(restarted)))
         self._settled = self._announced = False
         self._changed.set()
         self._wake()

@@ -249,7 +249,7 @@ async def load(session: CqlSession, table: TableId, previous: TableHistory | Non
     enabled = cdc_options(_extension(found[0], "cdc")).enabled
     if not log:
         # A table whose CDC was turned off keeps its log, and what is in it can still be read.
-        raise TableUnavailable(table, "no-log" if enabled else "disabled", _no_log(table) if enabled else _disabled(table))
+        raise TableUnavailable(table, "no-log" if enabled else "disabled", _no_log(table) if enabled else disabled_text(table))
     columns = await session.query(
         'SELECT column_name, kind, position, clustering_order, type, WRITETIME(type) AS "added" '
         "FROM system_schema.columns WHERE keyspace_name = ? AND table_name = ?", table, consistency=LOCAL)
@@ -261,7 +261,8 @@ async def load(session: CqlSession, table: TableId, previous: TableHistory | Non
                    now_us=now_us)
 
 
-def _disabled(table: TableId) -> str:
+def disabled_text(table: TableId) -> str:
+    """Says that a table has no CDC, and how to turn it on."""
     return (f"CDC is not enabled for {table}; enable it with: ALTER TABLE {qualified(table)} WITH cdc = "
             "{'enabled': true}")
 
@@ -278,13 +279,13 @@ async def _missing(session: CqlSession, table: TableId) -> str:
                                consistency=LOCAL)
     if near:
         hint = _hint(table.table, (row["table_name"] for row in near))
-        return f"There is no table {table}{hint}; create it with CDC enabled, or mend scylla.table.names"
+        return f"There is no table {table}{hint}; create it with CDC enabled, or correct scylla.table.names"
     keyspaces = await session.query("SELECT keyspace_name FROM system_schema.keyspaces", consistency=LOCAL)
     names = [row["keyspace_name"] for row in keyspaces]
     if table.keyspace in names:
-        return (f"There is no table {table}: keyspace {table.keyspace} has no tables; create it with CDC enabled, or mend "
+        return (f"There is no table {table}: keyspace {table.keyspace} has no tables; create it with CDC enabled, or correct "
                 "scylla.table.names")
-    return f"There is no keyspace {table.keyspace}{_hint(table.keyspace, names)}; create it, or mend scylla.table.names"
+    return f"There is no keyspace {table.keyspace}{_hint(table.keyspace, names)}; create it, or correct scylla.table.names"
 
 
 def _hint(name: str, known: Any) -> str:

@@ -1,4 +1,4 @@
-"""What a record says of its table, told by decoding it: a record that can't be decoded says nothing. Pure.
+"""What a record says about its table, found by decoding it: a record that can't be decoded says nothing. Pure.
 
 Schemas are found by samples of records. A sample that is garbage would name a table that does not exist, or make columns that
 no row has, so each one is decoded as a task would do it before it counts.

@@ -8,7 +8,7 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from compose.local.mariadb_pair import execute
+from compose.local.server_pair import execute
 from connectors.mysql import binlog_events as parse
 from connectors.mysql import event_types as types
 from connectors.mysql.binlog import BinlogClient

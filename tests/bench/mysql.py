@@ -22,7 +22,7 @@ from compose.local.connect import DEBEZIUM, JavaConnect
 from compose.local.jvm import Heap
 from compose.local.kafka import KafkaCluster
 from compose.local.mariadb import MariaDb
-from compose.local.mariadb_pair import execute
+from compose.local.server_pair import execute
 from compose.local.topics import read_all
 from compose.local.worker import MillraceWorker
 from tests.bench import _mysql_rows as rows_of

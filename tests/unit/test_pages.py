@@ -57,3 +57,50 @@ def test_job_files_are_valid(tmp_path: Path) -> None:
     for block in blocks:
         file.write_text(block.replace("/etc/millrace/secrets.properties", str(secrets)), encoding="utf-8")
         assert load(file).name
+
+
+_SECTION_ROOTS: Final = {"The Scylla connector": "connectors/scylla", "The MySQL connector": "connectors/mysql",
+                         "The Cassandra connector": "connectors/cassandra", "Spark jobs": "spark_jobs"}
+_PATH: Final = re.compile(r"(?:[\w.*/-]|<\w+>|\{[\w,]+\})+")
+
+
+def _spellings(path: str) -> list[str]:
+    """A path with ``{a,b}`` and ``<name>`` as patterns of ``Path.glob``."""
+    path = re.sub(r"<\w+>", "*", path)
+    braces = re.search(r"\{([\w,]+)\}", path)
+    return [path[:braces.start()] + name + path[braces.end():] for name in braces[1].split(",")] if braces else [path]
+
+
+def _architecture() -> tuple[list[str], set[Path]]:
+    """The paths in ARCHITECTURE.md that do not exist, and all that do.
+
+    A path starts at the root, in the folder of its section's connector (else of the worker), or in a folder of the same line.
+    """
+    missing: list[str] = []
+    found: set[Path] = set()
+    section = ROOT / "worker"
+    for line in (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").splitlines():
+        if line.startswith("#"):
+            section = ROOT / _SECTION_ROOTS.get(line.lstrip("# "), "worker")
+        named = [path for path in _PATH.findall(line) if path.endswith((".py", ".toml", "/")) and path != "/"]
+        bases = [section, *(ROOT / path for path in named if path.endswith("/") and (ROOT / path).is_dir())]
+        for path in chain.from_iterable(map(_spellings, named)):
+            here = [*ROOT.glob(path), *(match for base in bases for match in base.rglob(path))]
+            if not here:
+                missing.append(path)
+            found.update(here)
+    return missing, found
+
+
+def test_paths_in_the_architecture_exist() -> None:
+    missing, found = _architecture()
+    assert len(found) > 100
+    assert missing == []
+
+
+def test_the_architecture_names_every_folder_of_code() -> None:
+    packages = ("worker", "connectors", "offsets", "spark_jobs", "compose")
+    folders = {file.parent for package in packages for file in (ROOT / package).rglob("*.py")}
+    folders |= {folder for folder in (ROOT / "tests").iterdir() if any(folder.glob("**/*.py"))}
+    _, found = _architecture()
+    assert sorted(str(folder.relative_to(ROOT)) for folder in folders - found) == []

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from connectors.errors import ConfigInvalid
 from connectors.pull_views import views
-from worker.schedule import due, start_ms
+from connectors.start_times import start_ms
+from worker.schedule import due
 
 BERLIN = ZoneInfo("Europe/Berlin")
 
@@ -56,10 +57,10 @@ def test_it_is_the_next_one(now_ms: int, hour: int, minute: int, zone: str) -> N
 def test_tasks_get_a_waiting_snapshot_as_a_paused_one() -> None:
     rows: list[dict[str, Any]] = [{"id": "a", "state": "running"}, {"id": "b", "state": "running", "start_ms": 5_000},
             {"id": "c", "state": "cancelled", "start_ms": 9_000}, {"id": "d", "state": "running", "start_ms": 8_000}]
-    told, wait = due(rows, 4_000)
-    assert ([each["state"] for each in told], wait) == (["running", "paused", "cancelled", "paused"], 1_000)
-    told, wait = due(rows, 5_000)
-    assert ([each["state"] for each in told], wait) == (["running", "running", "cancelled", "paused"], 3_000)
+    current, wait = due(rows, 4_000)
+    assert ([each["state"] for each in current], wait) == (["running", "paused", "cancelled", "paused"], 1_000)
+    current, wait = due(rows, 5_000)
+    assert ([each["state"] for each in current], wait) == (["running", "running", "cancelled", "paused"], 3_000)
     assert due(rows, 8_000) == (rows, None)
 
 

@@ -17,12 +17,13 @@ import orjson
 
 from connectors.api import SNAPSHOT_ENDED
 from connectors.errors import ConfigInvalid, Retriable
+from connectors.start_times import start_ms
 from worker.control.herder_base import lock_of
 from worker.control.herder_offsets import read_positions
 from worker.control.instructions import KEPT, MOST_BYTES, instructions_record, pruned, with_state
 from worker.protocol import CheckSnapshot, ConnectorView, RemoteError
 from worker.rest.facade import RestError
-from worker.schedule import START_MS, start_ms
+from worker.schedule import START_MS
 
 if TYPE_CHECKING:
     import asyncio

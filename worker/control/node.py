@@ -300,7 +300,7 @@ class Node:
                 self.put_status(unit, "RESTARTING", epochs[unit], f"{reason}{blame}{tried}; it starts again{stacks}")
             else:
                 self.put_status(unit, "FAILED", epochs[unit], f"{reason}{tried}: this happened too often, it is not "
-                                f"started again. Mend the cause, then restart it{stacks}")
+                                f"started again. Fix the cause, then restart it{stacks}")
 
     def process_numbers(self) -> ProcessNumbers:
         """Of the control process, now."""

@@ -149,7 +149,7 @@ class RegisteredSchemas:
         try:
             latest = await self._registry.newest(subject)
         except Fatal:  # what counts is that the schema is refused
-            parts.append("This client may not read the subject's earlier schemas, so what differs can't be told.")
+            parts.append("This client may not read the subject's earlier schemas, so the difference is not known.")
             return " ".join(parts)
         except Skippable:
             parts.append("The subject has no earlier schema: the registry finds this one invalid. Correct the names or types "

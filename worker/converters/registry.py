@@ -146,7 +146,7 @@ class SchemaRegistryClient:
         return await self._once(("latest", subject), lambda: self.newest(subject))
 
     async def newest(self, subject: str) -> Registered:
-        """As ``latest``, asked anew."""
+        """As ``latest``, but asks the registry again."""
         return await self._call(_registered, "GET", f"/subjects/{quote(subject, safe='')}/versions/latest", subject)
 
     async def version(self, subject: str, version: int) -> Registered:

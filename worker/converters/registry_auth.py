@@ -89,7 +89,7 @@ class Credentials:
         return {**self.fixed, "Authorization": f"Bearer {self._token}"}
 
     def reject(self) -> bool:
-        """The registry did not accept the headers: whether other ones can be had, because a token is fetched anew."""
+        """The registry did not accept the headers: whether other ones can be had, because a token is fetched again."""
         self._until = 0.0
         return self.oauth is not None
 

@@ -51,7 +51,7 @@ WORKER_KEYS: Final = (
               doc="The service's name in traces."),
     ConfigKey(name="metrics.tables.max", type=ConfigType.INT, default=100, validator=at_least(1), importance=Importance.LOW,
               group=_METRICS,
-              doc="Tables (or topics) of a task that have series of their own, of each metric that is told per table. Further "
+              doc="Tables (or topics) of a task that have series of their own, of each metric with a value per table. Further "
                   "ones share one series, other; millrace_task_series_folded_total counts what goes there."),
 )
 

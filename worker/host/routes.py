@@ -29,11 +29,11 @@ class RecordTooLarge(Skippable):
 
 
 def topic_complaint(topic: object) -> str | None:
-    """Why Kafka can't have a topic of this name, and how to mend it; None if it can."""
+    """Why Kafka can't have a topic of this name, and how to fix it; None if it can."""
     why = topic_names.problem(topic)
     return None if why is None else (
-        f"invalid topic name {topic!r}: {why}. Mend the connector's option that names the topic, or the transform that gives "
-        "it another name")
+        f"invalid topic name {topic!r}: {why}. Correct the connector's option that names the topic, or the transform that "
+        "gives it another name")
 
 
 @dataclass(frozen=True, slots=True)

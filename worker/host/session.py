@@ -16,11 +16,11 @@ from offsets.topics import ensure_internal_topic
 from worker.host.commits import Ledger, Unit, position_key
 from worker.host.convert import Conversion, Refused, runs
 from worker.host.errors import DeadLetter, ErrorHandler, Stage, backoff
+from worker.host.instructions import InstructionSchedule
 from worker.host.producer import Producer
 from worker.host.routes import topic_complaint
 from worker.host.saved import own_offsets_topic_settings, write_pairs
 from worker.host.tracing import Traces
-from worker.schedule import due
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -41,8 +41,6 @@ _LONGEST_EMPTY_PAUSE_S: Final = 0.1
 COMMIT_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 #: A run of the source without a fault for this long resets the back-off.
 _STABLE_S: Final = 60.0
-#: A clock that is set while a snapshot waits for its time is noticed after this long.
-_CLOCK_S: Final = 30.0
 #: For so many seconds a source may refuse a task that it let in before, where config providers may give new secrets.
 _REFUSED_S: Final = 60.0
 
@@ -76,10 +74,7 @@ class Session:
         self._routes: dict[str, Route] = {}
         self._batch_sizes: dict[str, int] = {}
         self._counted = (0, 0, 0, 0.0)
-        self._instructions: Sequence[Instruction] = ()
-        #: The same as the task gets it, and what wakes when a scheduled snapshot begins.
-        self._told: Sequence[Instruction] = ()
-        self._timer: asyncio.TimerHandle | None = None
+        self._instructions = InstructionSchedule(self._instruct_task)
         #: Whether the source gave a batch, and since when it refuses the task after that.
         self._let_in = False
         self._refused_since: float | None = None
@@ -106,8 +101,7 @@ class Session:
             while True:
                 await self.recover(await self._attempt(task))
         finally:
-            if self._timer is not None:
-                self._timer.cancel()
+            self._instructions.close()
             try:
                 if committer is not None:
                     committer.cancel()
@@ -133,34 +127,15 @@ class Session:
 
     def instruct(self, instructions: Sequence[Instruction]) -> None:
         """Tell the task, now if it works, what the operator asks of it; an error fails it."""
-        self._instructions = instructions
-        self._tell()
+        self._instructions.replace(instructions)
 
-    def _tell(self) -> None:
-        """Tell the task what it may do now, and again when a scheduled snapshot begins."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        told, wait_ms = due(self._instructions, time.time_ns() // 1_000_000)
-        if wait_ms is not None:
-            # The clock may be set: it is looked at now and then.
-            self._timer = asyncio.get_running_loop().call_later(min(wait_ms / 1000, _CLOCK_S), self._look)
-        self._told = told
+    def _instruct_task(self, instructions: Sequence[Instruction]) -> None:
         if self._worker is None or self.task is None:
             return
         try:
-            self.task.instruct(told)
+            self.task.instruct(instructions)
         except Exception as error:  # noqa: BLE001 - whatever it is fails the task, and nothing else
             self.fail(error)
-
-    def _look(self) -> None:
-        """Tell the task if something has begun since."""
-        self._timer = None
-        told, wait_ms = due(self._instructions, time.time_ns() // 1_000_000)
-        if told != self._told:
-            self._tell()
-        elif wait_ms is not None:
-            self._timer = asyncio.get_running_loop().call_later(min(wait_ms / 1000, _CLOCK_S), self._look)
 
     def secrets_changed(self, names: Sequence[str]) -> None:
         """Tell the task, if it works, that these password options have new values; an error fails it."""
@@ -248,7 +223,7 @@ class Session:
         await self.plan.turn()
         self.refresh_stats()
         self._counted = (0, 0, 0, 0.0)
-        self._traces.lost("the batch was begun anew")
+        self._traces.lost("the batch was restarted")
         self._routes = {}
         self.producer = Producer(self._name, self.plan.producer, self.fail, self._rejected, self._batch_sizes)
         await self.producer.start()
@@ -294,7 +269,7 @@ class Session:
         faulty_since: float | None = None
         while True:
             await self.plan.turn()
-            task.instruct(self._told)
+            task.instruct(self._instructions.current)
             generator = task.batches()
             began = time.monotonic()
             fault: Exception
@@ -322,7 +297,7 @@ class Session:
             await asyncio.sleep(pause)
 
     async def _refused(self, error: ConfigInvalid) -> Exception:
-        """The fault to try again after, if new secrets may mend ``error``.
+        """The fault to try again after, if new secrets may fix ``error``.
 
         A source that refuses a task which it let in before may be in the middle of a rotation: config providers are asked for
         new values at once, and for a while with each further try.

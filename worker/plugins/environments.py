@@ -114,7 +114,7 @@ def scan(plugin_path: Iterable[str], own: Mapping[str, str], before: Scan | None
             failures[str(place)] = str(error)
         except Exception as error:  # noqa: BLE001 - half a file may raise anything in what reads metadata; others go on
             failures[str(place)] = (f"its packages' metadata can't be read ({error!r}): it is broken, or not all there yet. "
-                                    "Install it anew")
+                                    "Install it again")
     for _, problems in seen.values():
         failures.update(problems)
     usable = {environment.key: environment for environment, _ in seen.values() if environment.path not in failures}
@@ -242,7 +242,7 @@ def _requirement_problems(environment: Environment, packages: Sequence[Distribut
                 continue
             have = environment.distributions.get(required)
             if have is not None and not needed.specifier.contains(have, prereleases=True):
-                problems[f"{where} needs {text}"] = f"{have} is there. Install the environment anew with pip"
+                problems[f"{where} needs {text}"] = f"{have} is there. Install the environment again with pip"
     return problems
 
 

@@ -47,6 +47,6 @@ ROUTES = (
         note="The connector must be STOPPED.")),
     Route("DELETE", "/connectors/{connector}/offsets", reset, Access.ADMIN, operation=Operation(
         "resetOffsets", "Forget all of a connector's offsets.", Tag.OFFSETS, {200: Reply("They are forgotten.", Message)},
-        {404: UNKNOWN, 409: CONFLICT, 400: f"{_RUNNING}, or it can't begin anew."}, (FORWARD,),
+        {404: UNKNOWN, 409: CONFLICT, 400: f"{_RUNNING}, or it can't start from the beginning."}, (FORWARD,),
         note="The connector must be STOPPED.")),
 )

@@ -77,7 +77,7 @@ _PATH = "/connectors/{connector}/snapshots"
 
 
 def _steer(action: str, doc: str) -> Operation:
-    return Operation(f"{action}Snapshot", doc, Tag.SNAPSHOTS, {202: Reply("The tasks are told.")}, _STEERED, (FORWARD,),
+    return Operation(f"{action}Snapshot", doc, Tag.SNAPSHOTS, {202: Reply("The tasks get the request.")}, _STEERED, (FORWARD,),
                      kafka=False)
 
 

@@ -188,7 +188,7 @@ class Pulls:
     # Tables that come later.
 
     def uncovered(self, tables: Iterable[TableDefinition]) -> list[TableDefinition]:
-        """The tables of which the task's share is in no backfill that the connector has begun by itself.
+        """The tables of which the task's share is in no backfill that the connector has started without a request.
 
         Until the first backfill knows its tables there are none: it takes all.
         """

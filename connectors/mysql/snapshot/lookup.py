@@ -7,7 +7,7 @@ from connectors.errors import ConfigInvalid
 from connectors.java_regex import compile_java
 from connectors.mysql import shards
 from connectors.mysql.connection import query
-from connectors.mysql.snapshot import keys
+from connectors.mysql.snapshot import keys, split
 from connectors.mysql.snapshot.keys import KeyColumn, quoted
 from connectors.mysql.snapshot.rows import Rows
 from connectors.mysql.snapshot.work import Layout
@@ -162,6 +162,34 @@ async def layout(connection: Any, request: SnapshotRequest, shard: Shard, table:
             first = await edge(connection, table.name, ordered)
             low = int((first or high)[0])
     return Layout(table, decoder, ordered, low, high, total, sized.row_bytes)
+
+
+async def ranges(connection: Any, request: SnapshotRequest, table: TableName, columns: Shape, option: str,
+                 connections: int) -> tuple[tuple[str, ...], str]:
+    """How several connections divide a table without a key: SQL conditions, or () and why not ("": nobody asked for it).
+
+    Args:
+        connection: for the query of the least and the largest value.
+        request: may name a statement for the table.
+        table: its name.
+        columns: of the table.
+        option: ``snapshot.split.columns``.
+        connections: how many there are.
+
+    Raises:
+        Retriable: the connection is lost.
+        ConfigInvalid: the option can't be parsed.
+    """
+    name = split.chosen_column(option, table)
+    if name is None or connections < 2:
+        return (), ""
+    column = split.split_column(table, name, columns)
+    if isinstance(column, str):
+        return (), column
+    if _of(request.selects, table):
+        return (), f"{table} is read by a statement of its own, whose rows can be others each time it runs"
+    ((low, high),) = await query(connection, column.extent_sql(source(table)))
+    return column.ranges(low, high, connections), ""
 
 
 def nothing(table: Table, decoder: RowDecoder) -> Layout:

@@ -36,6 +36,7 @@ class SnapshotRequest(msgspec.Struct, kw_only=True):
         state: what is wanted of it.
         origin: who asked; ``new``: the connector, for a table that it captures since then.
         created_ms: when, milliseconds since 1970.
+        start_ms: when it may begin, milliseconds since 1970; 0: at once.
     """
 
     id: str
@@ -47,6 +48,7 @@ class SnapshotRequest(msgspec.Struct, kw_only=True):
     state: Wish = "running"
     origin: Literal["initial", "new", "rest", "signal"] = "rest"
     created_ms: int = 0
+    start_ms: int = 0
 
 
 class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +56,8 @@ class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         threads: connections that read at the same time.
+        split_columns: ``database.table:column;...`` (regular expressions for tables): by which column tables without a key are
+            divided among the connections.
         chunk_rows: rows of a chunk at most; fewer where rows are large.
         chunk_bytes: what a chunk's rows may hold, as the server sends them, about.
         ahead_chunks: chunks that are kept at most until the stream has come far enough (or 2 more than ``threads``).
@@ -74,6 +78,7 @@ class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     threads: int = 1
+    split_columns: str = ""
     chunk_rows: int = 8_192
     chunk_bytes: int = 8 << 20
     ahead_chunks: int = 4

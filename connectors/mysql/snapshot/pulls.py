@@ -155,6 +155,8 @@ class Pulls:
         if table.layout is None:
             table.busy = True
             return Job("prepare", pull, table, None, table.epoch)
+        if table.layout.ranges and not first:
+            return None  # one table at a time has more connections than its reader's
         for number, stretch in enumerate(table.stretches):
             # Without this one nothing can be sent at all: it is read whatever is held already.
             needed = first and number == 0

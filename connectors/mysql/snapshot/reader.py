@@ -1,14 +1,16 @@
 """One connection that reads for full pulls: tables' extents, chunks in key order, tables without a key at once."""
 from __future__ import annotations
 
+import asyncio
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.errors import Skippable
+from connectors.errors import MillraceError, Skippable
 from connectors.mysql import shards
 from connectors.mysql.connection import query
 from connectors.mysql.filters import exactly
-from connectors.mysql.snapshot import keys, lookup
+from connectors.mysql.snapshot import keys, lookup, split
 from connectors.mysql.snapshot.rows import Rows
 from connectors.mysql.snapshot.work import finder
 
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 #: A result this many times larger than a chunk should be is cut off.
 _FAR_TOO_LARGE: Final = 4
 _ATTEMPTS: Final = 5
+#: How often views of several connections are tried to be opened at one place before the table is locked for that.
+_SAME_PLACE_ATTEMPTS: Final = 5
 
 
 class Vanished(Exception):
@@ -104,12 +108,26 @@ class Reader:
                 return
             decoder = self._decoder(known[0])
             found = await lookup.layout(self.connection, job.pull.request, self._shard, known[0], decoder, before)
+            found = await self._with_ranges(job, found, before)
             if await lookup.shape(self.connection, table.name) == before:
                 self._shapes[table.name] = before
                 self._transactional[table.name] = (await lookup.extent(self.connection, table.name)).transactional
                 self._pulls.prepared(job, found)
                 return
         raise Changed
+
+    async def _with_ranges(self, job: Job, found: Layout, shape: Shape) -> Layout:
+        settings, name = self._pulls.settings, found.table.name
+        if found.columns:
+            if split.chosen_column(settings.split_columns, name) is not None:
+                self._log.info("full pull of %s: it has a key and is divided by that; %s has no effect on it", name,
+                               split.OPTION)
+            return found
+        ranges, why = await lookup.ranges(self.connection, job.pull.request, name, shape, settings.split_columns,
+                                          settings.threads)
+        if why:
+            self._log.warning("full pull of %s: one connection reads it. %s", name, why)
+        return found._replace(ranges=ranges)
 
     async def read(self, job: Job) -> None:
         """Read a stretch of a table, or all of a table without a key.
@@ -156,8 +174,11 @@ class Reader:
         if await lookup.shape(self.connection, name) != self._shapes.get(name):
             raise Changed
 
-    def _select(self, job: Job, table: TablePull, stretch: Stretch, columns: Sequence[str], layout: Layout) -> str:
+    def _select(self, job: Job, table: TablePull, stretch: Stretch, columns: Sequence[str], layout: Layout,
+                within: str = "") -> str:
         where = stretch.conditions(layout.columns)
+        if within:
+            where.append(within)
         own = "" if stretch.spans else shards.sql_filter(layout.table, self._shard)
         if own:
             where.append(own)
@@ -217,49 +238,96 @@ class Reader:
     # Tables without a key.
 
     async def _whole(self, job: Job, table: TablePull, layout: Layout) -> None:
-        """Read a table in one view, as the stream's task takes the rows away."""
-        assert job.stretch is not None  # noqa: S101 - a job of this kind has one
-        name, views = table.name, self._views
+        """Read a table as of one place, as the stream's task takes the rows away."""
+        name = table.name
         transactional = self._transactional.get(name, True)
+        count = min(len(layout.ranges), self._pulls.settings.threads) if layout.ranges else 1
+        if count > 1 and not transactional:
+            self._log.warning("full pull of %s: one connection reads it, since its engine has no read views", name)
+            count = 1
+        more: list[Any] = []
+        try:
+            for _ in range(count - 1):
+                more.append(await self._again())
+                await self._views.prepare(more[-1])
+            await self._whole_of(job, table, layout, more, transactional=transactional)
+        finally:
+            for connection in more:
+                connection.close()
+
+    async def _whole_of(self, job: Job, table: TablePull, layout: Layout, more: list[Any], *, transactional: bool) -> None:
+        name, views = table.name, self._views
         while True:
             low = self._seen()
             self._pulls.open(job, low)
-            place = await self._whole_view(name, low, transactional=transactional)
+            place = await self._whole_view(name, low, more, transactional=transactional)
             seen = self._seen()
             # A change that was withheld meanwhile has to be in the view.
             if not table.missed or views.has(place, seen):
                 break
             await (views.release(self.connection) if transactional else views.unlock(self.connection))
+            for connection in more:
+                await views.release(connection)
         self._pulls.viewed(job, place, past=views.past(seen, place))
         # From here on the structure stays as it is.
         await query(self.connection, f"SELECT 1 FROM {lookup.source(name)} LIMIT 0")  # noqa: S608 - a quoted name
         await self._check(name)
-        await self._stream(job, table, layout, place)
+        await self._stream(job, table, layout, place, [self.connection, *more])
         if not self.broken:
             await (views.release(self.connection) if transactional else views.unlock(self.connection))
 
-    async def _whole_view(self, name: TableName, low: Place, *, transactional: bool) -> Place:
-        """Open a view, or lock a table that has none, and tell its exact place."""
-        views = self._views
+    async def _whole_view(self, name: TableName, low: Place, more: list[Any], *, transactional: bool) -> Place:
+        """Open a view, or lock a table that has none, and tell its exact place.
+
+        Args:
+            name: the table.
+            low: the newest place that the stream has taken anything from.
+            transactional: whether the table's engine keeps to views.
+            more: connections that get views with the same rows of the table; closed and taken out of the list where that is
+                not possible.
+        """
+        views, connections = self._views, [self.connection, *more]
         if not transactional:
             await views.lock(self.connection, name)
             return await views.after(self.connection)
         if views.exact:
-            place = await views.open(self.connection, low)
-            assert place is not None  # noqa: S101 - an exact view has one
-            return place
-        locker = await self._lock(name)
+            for _ in range(_SAME_PLACE_ATTEMPTS):
+                places = await asyncio.gather(*(views.open(connection, low) for connection in connections))
+                assert places[0] is not None  # noqa: S101 - an exact view has one
+                if places.count(places[0]) == len(places):
+                    return places[0]
+                for connection in connections:
+                    await views.release(connection)
+        locker = await self._lock_or_read_alone(name, more)
         try:
             if locker is not None:
                 # While nobody writes to the table, the end of the binlog is the place of its contents.
                 place = await views.after(self.connection)
-                await query(self.connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+                for connection in connections:
+                    await query(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
                 return place
+            if views.exact:
+                return await self._whole_view(name, low, more, transactional=True)
             await views.open(self.connection, low)
             return await views.after(self.connection)
         finally:
             if locker is not None:
                 locker.close()
+
+    async def _lock_or_read_alone(self, name: TableName, more: list[Any]) -> Any:
+        """A connection that locks the table; None, and no ``more`` connections: it is not locked."""
+        why = "snapshot.locking.mode=none, so their views can't show the same"
+        try:
+            locker = await self._lock(name)
+        except MillraceError as error:
+            if not self._views.exact:
+                raise
+            locker, why = None, f"the table can't be locked for a moment, so their views can't show the same: {error}"
+        if locker is None and more:
+            self._log.warning("full pull of %s: one connection reads it instead of %d. %s", name, len(more) + 1, why)
+            while more:
+                more.pop().close()
+        return locker
 
     async def _lock(self, name: TableName) -> Any:
         if not self._pulls.settings.locks:
@@ -272,22 +340,50 @@ class Reader:
             raise
         return locker
 
-    async def _stream(self, job: Job, table: TablePull, layout: Layout, place: Place) -> None:
+    async def _stream(self, job: Job, table: TablePull, layout: Layout, place: Place, connections: Sequence[Any]) -> None:
+        """Hand out the table's rows; the connections take its ranges in turns."""
+        ranges = deque(layout.ranges or ("",))
+        workers = [asyncio.create_task(self._ranges(job, table, layout, place, connection, ranges))
+                   for connection in connections]
+        try:
+            rests = await asyncio.gather(*workers)
+        except BaseException:
+            for worker in workers:
+                worker.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
+            self.close()
+            raise
+        for number, rest in enumerate(rests, 1):
+            if rest is None:
+                self.close()
+                return
+            rows, size, bad = rest
+            last = number == len(rests)
+            if rows or bad or last:
+                self._pulls.part(job, rows, place, size=size, last=last, bad=bad)
+        self._news()
+
+    async def _ranges(self, job: Job, table: TablePull, layout: Layout, place: Place, connection: Any,
+                      ranges: deque[str]) -> tuple[list[Row], int, list[tuple[Skippable, bytes]]] | None:
+        """Read ranges until there are none left; the rows of the last part, their bytes, what can't be decoded.
+
+        Returns:
+            None: the rows are not wanted any more; the connection can't be used again.
+        """
         pulls, decode = self._pulls, layout.decoder.decode
         assert job.stretch is not None  # noqa: S101 - a job of this kind has one
         limit, most = pulls.limit(table), pulls.settings.chunk_bytes
-        result = Rows(self.connection)
         rows: list[Row] = []
         bad: list[tuple[Skippable, bytes]] = []
         size = 0
-        try:
-            await result.begin(self._select(job, table, job.stretch, layout.decoder.columns, layout))
+        while ranges:
+            result = Rows(connection)
+            await result.begin(self._select(job, table, job.stretch, layout.decoder.columns, layout, ranges.popleft()))
             while packets := await result.read():
                 while packets:
                     if len(rows) >= limit or size >= most:
                         if not await self._part(job, rows, place, size, bad):
-                            self.close()
-                            return
+                            return None
                         rows, bad, size = [], [], 0
                     taken, packets = packets[:limit - len(rows)], packets[limit - len(rows):]
                     try:
@@ -295,11 +391,7 @@ class Reader:
                     except Skippable:
                         _one_by_one(taken, decode, rows.append, bad)
                     size += sum(map(len, taken))
-        except BaseException:
-            self.close()
-            raise
-        pulls.part(job, rows, place, size=size, last=True, bad=bad)
-        self._news()
+        return rows, size, bad
 
     async def _part(self, job: Job, rows: list[Row], place: Place, size: int, bad: list[tuple[Skippable, bytes]]) -> bool:
         """Hand out rows, and wait until there is room for more."""

@@ -47,6 +47,7 @@ class Layout(NamedTuple):
         high: the largest key, or None: the table is empty.
         total: estimated rows of the task.
         row_bytes: of a row, about; 0: unknown.
+        ranges: SQL conditions by which several connections divide a table without a key; (): one connection reads it.
     """
 
     table: Table
@@ -56,6 +57,7 @@ class Layout(NamedTuple):
     high: Key | None
     total: int | None
     row_bytes: int = 0
+    ranges: tuple[str, ...] = ()
 
 
 class TablePull:

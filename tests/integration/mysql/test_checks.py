@@ -113,6 +113,22 @@ async def test_signal_and_heartbeat_tables(source: Source) -> None:
     assert "three columns" in found.warnings[0].message
 
 
+async def test_columns_that_divide_tables_without_a_key(source: Source) -> None:
+    await grant_all(source)
+    await source.run("CREATE TABLE DB.k (at DATETIME, t VARCHAR(9))")
+    for columns, threads, errors, warnings in (
+            ("DB.k:at", "2", [], []),
+            ("DB.k:at", "1", [], ["raise snapshot.max.threads"]),
+            ("DB.none:at", "2", [], ["names no table"]),
+            ("DB.k:no", "2", ["has no column no; name one of at, t"], []),
+            ("DB.k:t;DB.a:id", "2", ["is of the type varchar"], ["a has a key and is divided by that"])):
+        found = await check_server(source.config(snapshot__split__columns=columns.replace("DB", source.name),
+                                                 snapshot__max__threads=threads))
+        for expected, problems in ((errors, found.errors), (warnings, found.warnings)):
+            assert [each.name for each in problems] == ["snapshot.split.columns"] * len(expected)
+            assert all(words in each.message for words, each in zip(expected, problems, strict=True))
+
+
 async def test_too_many_tables(source: Source) -> None:
     await grant_all(source)
     found = await check_server(source.config(guardrail__collections__max="1"))

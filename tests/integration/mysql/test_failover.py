@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pymysql
 import pytest
 
-from compose.local.mariadb_pair import MariaDbPair, execute
+from compose.local.mariadb_pair import MariaDbPair
+from compose.local.server_pair import execute
 from connectors.mysql.connector import MySqlConnector
 from connectors.testing.contexts import SavedOffsets
 from connectors.testing.driver import Run

@@ -3,7 +3,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pymysql
@@ -155,6 +157,28 @@ async def test_signals_progress_and_versions(source: Source) -> None:
         assert changes(await until(run, changes)) == [("u", 1)]
 
 
+async def test_a_signal_names_the_time_at_which_its_snapshot_begins(source: Source) -> None:
+    source.run("CREATE TABLE shop.signals (id VARCHAR(64) PRIMARY KEY, type VARCHAR(32) NOT NULL, data TEXT)")
+    properties = source.config(**{"snapshot.mode": "no_data", "signal.data.collection": "shop.signals"})
+    saved = SavedOffsets()
+    begins = datetime.now(UTC) + timedelta(seconds=4)
+    order = {"data-collections": ["shop.a"], "start_at": begins.replace(tzinfo=None).isoformat(timespec="milliseconds")}
+
+    async with Run(MySqlConnector, properties, offsets=saved) as run:
+        assert await run.take(20) is not None
+        source.run(f"INSERT INTO shop.signals VALUES ('s', 'execute-snapshot', '{json.dumps(order)}')")
+        end = asyncio.get_running_loop().time() + 20
+        while not any("snapshot" in partition for partition, _ in saved.items()):
+            assert await run.take(end - asyncio.get_running_loop().time()) is not None, run.log.text()
+        assert begins.timestamp() > time.time(), "the machine was too slow for the test"
+        (shown,) = MySqlConnector.snapshots(run.context.config, [], saved.items())
+        assert (shown["state"], shown["start_ms"]) == ("scheduled", int(begins.timestamp() * 1000))
+    # It waits on after a restart.
+    async with Run(MySqlConnector, properties, offsets=saved) as run:
+        assert changes(await until(run, lambda found: len(changes(found)) == 2)) == [("r", 1), ("r", 2)]
+        assert time.time() >= begins.timestamp()
+
+
 async def test_the_binlog_place_can_be_set_by_a_signal(source: Source) -> None:
     source.run("CREATE TABLE shop.signals (id VARCHAR(64) PRIMARY KEY, type VARCHAR(32) NOT NULL, data TEXT)")
     properties = source.config(**{"snapshot.mode": "no_data", "signal.data.collection": "shop.signals",
@@ -168,6 +192,30 @@ async def test_the_binlog_place_can_be_set_by_a_signal(source: Source) -> None:
                    f"'{json.dumps({'binlog_filename': file, 'binlog_position': pos})}')",
                    "DELETE FROM shop.signals")
         assert changes(await until(run, changes)) == [("c", 10)]  # it comes again
+
+
+async def test_a_set_binlog_place_keeps_what_was_decided_and_not_yet_committed(source: Source) -> None:
+    source.run("CREATE TABLE shop.signals (id VARCHAR(64) PRIMARY KEY, type VARCHAR(32) NOT NULL, data TEXT)")
+    properties = source.config(**{"signal.data.collection": "shop.signals", "snapshot.include.collection.list": "shop.[ab]"})
+    saved = SavedOffsets()
+    async with Run(MySqlConnector, properties, offsets=saved) as run:
+        assert await run.take(20) is not None
+        # As in a worker that has committed nothing since the task's first batch.
+        run.tasks[0].context.offsets = saved.copy()
+        assert changes(await until(run, lambda found: ("r", 2) in changes(found))) == [("r", 1), ("r", 2)]
+        source.run("CREATE TABLE shop.b (id INT PRIMARY KEY)", "INSERT INTO shop.b VALUES (1)")
+        await until(run, lambda found: any(record.topic == "p.shop.b" for record in found))
+        file, pos, *_ = source.run("SHOW MASTER STATUS")[0]
+        source.run("INSERT INTO shop.a VALUES (10, 1)", "INSERT INTO shop.signals VALUES ('b', 'set-binlog-position', "
+                   f"'{json.dumps({'binlog_filename': file, 'binlog_position': pos})}')", "DELETE FROM shop.signals")
+        assert changes(await until(run, changes)) == [("c", 10)]
+        # It comes again, and neither the first snapshot nor one of the table that is new since then does.
+        assert changes(await until(run, changes)) == [("c", 10)]
+        source.run("INSERT INTO shop.a VALUES (11, 1)")
+        found = await until(run, lambda found: ("c", 11) in changes(found))
+        assert [record.value["op"] for record in found if record.topic == "p.shop.b"] == []
+        requests = {partition["snapshot"]: offset["state"] for partition, offset in saved.items() if "snapshot" in partition}
+        assert requests == {"initial": "completed"}
 
 
 async def test_heartbeats_travel_the_whole_way(source: Source) -> None:

@@ -14,14 +14,12 @@ import pytest
 from connectors.mysql.model import Shard
 from connectors.mysql.snapshot.model import SnapshotRequest, SnapshotSettings
 from connectors.mysql.snapshot.views import Views
-from tests.integration.mysql.dialect import is_mysql
 from tests.integration.mysql.snapshot_live import Live
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from compose.local.mariadb_pair import MariaDbPair
-    from tests.conftest import HasMariaDb
     from tests.integration.mysql.snapshot_live import Running
 
 KEYS = {
@@ -43,14 +41,6 @@ KEYS = {
                  "{n} % 3, CONCAT('b', {n} % 11), '2020-01-01' + INTERVAL {n} DAY"),
     "by_unique": ("id INT NOT NULL, UNIQUE KEY (id)", "{n}"),
 }
-
-
-@pytest.fixture
-def live(server: HasMariaDb, unique: Callable[[str], str]) -> Iterator[Live]:
-    world = Live(int(server.port or 0), server.user, server.password, unique("pull").replace("-", "_"),
-                 mysql=is_mysql(server))
-    yield world
-    world.close()
 
 
 def request(**more: Any) -> SnapshotRequest:

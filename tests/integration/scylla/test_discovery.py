@@ -269,9 +269,12 @@ async def test_validation_asks_the_cluster(scylla: Emulation, scylla_keyspace: K
     assert [name for name, _ in found] == ["cdc.include.before", "cdc.include.after"]
     assert "'preimage': true" in found[0][1]
     found = await complaints(f"{keyspace}.plain", f"{keyspace}.gone")
-    assert [name for name, _ in found] == [keys.TABLES] * 2
+    assert [name for name, _ in found] == [keys.TABLES] * 3
     assert "ALTER TABLE" in found[0][1]
     assert "There is no table" in found[1][1]
+    assert "none of scylla.table.names can be read" in found[2][1]
+    some = await check_cluster(configured(scylla, f"{keyspace}.good", f"{keyspace}.plain", f"{keyspace}.gone"))
+    assert [(each.name, each.warning) for each in some] == [(keys.TABLES, True)] * 2
 
 
 async def test_validation_without_a_cluster(unused_tcp_port: int) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compose.local.mariadb_pair import execute
+from compose.local.server_pair import execute
 
 if TYPE_CHECKING:
     from compose.local.mariadb_pair import MariaDbPair

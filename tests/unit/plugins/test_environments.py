@@ -81,7 +81,7 @@ def test_an_environment_that_does_not_agree_with_itself_is_reported_and_used(tmp
     package(tmp_path / "env", "lib", version="1.5")
     found = look(tmp_path)
     assert names(found) == ["env"]
-    assert found.failures == {"env: plug 1.0 needs lib>=2": "1.5 is there. Install the environment anew with pip"}
+    assert found.failures == {"env: plug 1.0 needs lib>=2": "1.5 is there. Install the environment again with pip"}
 
 
 def test_what_can_not_be_an_environment(tmp_path: Path) -> None:

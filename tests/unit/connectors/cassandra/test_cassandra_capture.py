@@ -30,11 +30,16 @@ class World:
     """A table's updates in a log, as the node writes them, and a task that reads them.
 
     A write that began while the table had cdc is written with it, also when it reaches the log later: ``begin`` and ``land``.
+    The node of the log decides that by the schema that it knows (``node_cdc``): while it is down it writes nothing and learns
+    nothing, and once it is up it writes by its old schema until it has learned the cluster's.
     """
 
     def __init__(self, *, cdc: bool = True) -> None:
-        self.cdc = cdc
-        self.altered_us = CREATED_US
+        self.cdc = self.node_cdc = cdc
+        self.altered_us = self.node_altered_us = CREATED_US
+        self.up = True
+        #: What the task knows of the nodes' versions of the schema.
+        self.versions = (0, 0)
         self.now_ms = 1_000
         self.segment = 100
         self.log: list[Update] = []
@@ -49,7 +54,8 @@ class World:
     # The cluster.
 
     def begin(self) -> None:
-        self.under_way.append((self.cdc, self.now_ms))
+        if self.up:
+            self.under_way.append((self.node_cdc, self.now_ms))
 
     def land(self) -> None:
         while self.under_way:
@@ -57,13 +63,25 @@ class World:
             self.log.append(Update(self.segment, with_cdc))
 
     def write(self) -> None:
-        self.log.append(Update(self.segment, self.cdc))
+        if self.up:
+            self.log.append(Update(self.segment, self.node_cdc))
 
     def alter(self) -> None:
         self.cdc = not self.cdc
         self.altered_us += 1
-        if self.captures is not None:
-            self.captures.disturb(self.now_ms)  # the schema's version is another one
+        if self.up and self.node_altered_us == self.altered_us - 1:
+            self.learn()
+
+    def down(self) -> None:
+        self.land()  # what is under way is in the log, or nobody has it
+        self.up = False
+
+    def learn(self) -> None:
+        self.up = True
+        self.node_cdc, self.node_altered_us = self.cdc, self.altered_us
+
+    def back(self) -> None:
+        self.up = True
 
     def roll(self) -> None:
         self.segment += 3  # beyond the one that was made ahead
@@ -85,16 +103,23 @@ class World:
         if self.captures is not None:
             return
         self.captures, self.position = Captures(), self.read
+        self.versions = (0, 0)
         if self.offset is not None:
             self.captures.remember(KEY, saved.captures("p", NODE, [(SOURCE, self.offset)])[TABLE_ID])
         self.look()
 
     def look(self) -> None:
         if self.captures is not None:
+            versions = (self.altered_us, self.node_altered_us)
+            agreed = self.altered_us == self.node_altered_us
+            if not agreed or versions != self.versions:
+                self.captures.disturb(self.now_ms)
+            self.versions = versions
             self.captures.observe(KEY, cdc=self.cdc, altered_us=self.altered_us, listed=True,
                                   created=self.altered_us == CREATED_US, now_ms=self.now_ms)
             # The newest segment is made ahead of its use.
-            self.captures.end(self.captures.settled(self.now_ms), self.segment + 1)
+            if agreed:
+                self.captures.end(self.captures.settled(self.now_ms), self.segment + 1)
 
     def save(self) -> None:
         if self.captures is not None:
@@ -116,13 +141,15 @@ class World:
         self.captures = None
 
 
-STEPS = ("begin", "land", "write", "alter", "roll", "wait", "settle", "start", "look", "save", "take", "kill")
+STEPS = ("begin", "land", "write", "alter", "roll", "wait", "settle", "start", "look", "save", "take", "kill",
+         "down", "back", "learn")
 
 
 @settings(max_examples=1_000, deadline=None)
 @example(cdc=True, steps=["start", "begin", "alter", "look", "look", "save", "roll", "land"])  # lands late
 @example(cdc=True, steps=["start", "alter", "settle", "alter", "roll", "write", "alter"])  # on and off, seen by nobody
 @example(cdc=False, steps=["start", "save", "kill", "alter", "write", "alter"])
+@example(cdc=True, steps=["start", "down", "alter", "settle", "settle", "roll", "back", "write"])  # back with the old schema
 @given(st.booleans(), st.lists(st.sampled_from(STEPS), min_size=5, max_size=30))
 def test_nothing_that_was_written_with_cdc_is_ever_passed_over(cdc: bool, steps: list[str]) -> None:
     world = World(cdc=cdc)
@@ -144,6 +171,39 @@ def test_what_is_written_later_without_cdc_is_passed_over_once_that_is_known(ste
     while world.position < len(world.log):
         world.take()
     assert set(world.ignored) == {1}
+
+
+@given(st.lists(st.sampled_from(("wait", "look", "settle", "roll", "save", "alter_twice")), max_size=20))
+def test_a_table_waits_for_its_last_segment_as_long_as_a_node_has_an_old_schema(steps: list[str]) -> None:
+    world = World()
+    for step in ("start", "down", "alter", "look"):
+        getattr(world, step)()
+    assert world.captures is not None
+    began_ms = world.now_ms
+    for step in steps:
+        if step == "alter_twice":
+            world.alter()
+            world.alter()
+        else:
+            getattr(world, step)()
+        assert world.captures.waiting(began_ms - 1) == []
+        assert world.captures.waiting(began_ms) == [KEY], "nodes that disagree do not make it begin again"
+        assert world.captures.of(KEY).counts(10**12)
+    for step in ("back", "settle"):
+        getattr(world, step)()
+    assert world.captures.waiting(world.now_ms) == [KEY]
+    for step in ("learn", "look", "settle"):
+        getattr(world, step)()
+    assert world.captures.waiting(world.now_ms) == []
+    assert not world.captures.of(KEY).counts(10**12)
+
+
+def test_a_table_that_gets_cdc_again_waits_no_more() -> None:
+    world = World()
+    for step in ("start", "alter", "look", "alter", "look"):
+        getattr(world, step)()
+    assert world.captures is not None
+    assert world.captures.waiting(world.now_ms) == []
 
 
 @pytest.mark.parametrize("listed", [True, False])

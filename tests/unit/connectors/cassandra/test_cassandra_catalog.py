@@ -11,11 +11,15 @@ import pytest
 from connectors.cassandra import metrics as names
 from connectors.cassandra import saved
 from connectors.cassandra.capture import SETTLED_MS, Capture
-from connectors.cassandra.catalog import Catalog, TableFilter, definition, id_bytes, is_older
+from connectors.cassandra.catalog import Catalog, TableFilter, apart, definition, id_bytes, is_older
+from connectors.cassandra.config import CONFIG
+from connectors.cassandra.connector import CassandraConnector
+from connectors.cassandra.run import Run
 from connectors.cassandra.server import Copies, NodeSettings, replicas, settings_of, size_of, smallest_space, version_of
 from connectors.cql.mutations.definition import Column, DroppedColumn, TableDefinition, make
 from connectors.cql.types import CqlType, UnknownType, parse, udt_resolver
 from connectors.errors import ConfigInvalid, Fatal, Retriable
+from connectors.testing.contexts import LogCapture, MemoryTaskContext, RecordedMetrics, SavedOffsets, logger
 
 T1, T2, T3 = (str(uuid.UUID(int=number)) for number in (1, 2, 3))
 
@@ -37,9 +41,9 @@ class Schema:
             raise Retriable("no node answers")
         source = text.split(" FROM ")[1]
         if source == "system.local":
-            return [{"schema_version": self.local}]
+            return [{"broadcast_address": "10.0.0.1", "schema_version": self.local}]
         if source == "system.peers":
-            return [{"schema_version": each} for each in self.peers]
+            return [{"peer": f"10.0.0.{number}", "schema_version": each} for number, each in enumerate(self.peers, 2)]
         if source == "system_schema.tables":
             self.asked += 1
             if self.gate is not None:
@@ -326,6 +330,51 @@ async def test_nodes_that_never_agree_are_believed_the_second_time() -> None:
     assert await catalog.moved()
     assert await catalog.refresh() == {T1}
     assert not await catalog.moved()
+
+
+@pytest.mark.parametrize(("versions", "expected"), [
+    ({}, []), ({"a": "1"}, []), ({"a": "1", "b": "1"}, []), ({"a": "1", "b": "2", "c": "1"}, ["b"]),
+    ({"a": "2", "b": "1", "c": "1", "d": "3"}, ["a", "d"]), ({"asked": "2", "b": "1"}, ["b"])])
+def test_nodes_whose_schema_is_not_that_of_most(versions: dict[str, str], expected: list[str]) -> None:
+    assert apart(versions) == expected
+
+
+async def test_nodes_that_hold_a_last_segment_up_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 1_000.0
+    monkeypatch.setattr("time.time_ns", lambda: int(now_s * 1e9))
+    schema = Schema()
+    schema.add("ks", "t", T1, {"p": "int"})
+    catalog = catalog_of(schema)
+    await catalog.refresh()
+    capture, numbers = LogCapture(), RecordedMetrics(CassandraConnector.metrics)
+    config = CONFIG.parse({"topic.prefix": "p", "cassandra.hosts": "127.0.0.1:9042", "cdc.raw.directories": "/x",
+                           "cassandra.task.node": "local"})
+    run = Run(MemoryTaskContext("c", 0, config, SavedOffsets(), numbers, logger("c", capture)))
+    run._catalog = catalog
+
+    def gauges() -> tuple[float, float]:
+        run._name_nodes_apart()
+        return numbers.values[names.TABLES_WAITING], numbers.values[names.NODES_APART]
+
+    assert gauges() == (0, 0)
+    # cdc goes off while the third node is down.
+    schema.add("ks", "t", T1, {"p": "int"}, cdc=False)
+    schema.local, schema.peers = "v2", ["v2", "v1"]
+    await catalog.refresh()
+    assert gauges() == (1, 1)
+    assert capture.text() == "", "the change may still spread"
+    for _ in range(3):
+        now_s += 61
+        await catalog.moved()
+        assert gauges() == (1, 1)
+    assert capture.text().count("cdc of ks.t is off, but 10.0.0.3 has another version of the schema") == 1
+    assert "nodetool removenode" in capture.text()
+    schema.version("v2")
+    await catalog.refresh()
+    assert gauges() == (1, 0)
+    now_s += SETTLED_MS / 1000
+    assert catalog.captures.end(catalog.captures.settled(int(now_s * 1000)), 77) == [id_bytes(T1)]
+    assert gauges() == (0, 0)
 
 
 async def test_new_fields_of_a_type_change_the_table() -> None:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -64,6 +65,19 @@ def test_a_full_pull() -> None:
     assert len({each.id for each in later.requests}) == 2
 
 
+def test_a_snapshot_can_wait_for_a_time_counted_from_when_the_signal_was_written() -> None:
+    written = int(datetime(2026, 11, 23, 22, 0, tzinfo=UTC).timestamp() * 1000)
+    order = execute(start_at="02:30", time_zone="Europe/Berlin")._replace(written_ms=written)
+    # Each task reads the signal at another time, and all of them begin at the same.
+    for read_ms in (written, written + 86_400_000):
+        outcome = apply(order, [], read_ms)
+        assert outcome.requests[0].start_ms == int(datetime(2026, 11, 24, 1, 30, tzinfo=UTC).timestamp() * 1000)
+        assert ("begins at 2026-11-24 01:30:00 UTC" in outcome.message) == (read_ms == written)
+    underscored = signal("execute-snapshot", {"data-collections": ["a.b"], "start_at": "2026-11-24T02:30:00"})
+    assert apply(underscored, [], written).requests[0].start_ms > written
+    assert apply(execute(), [], written).requests[0].start_ms == 0
+
+
 def test_old_and_blocking_forms() -> None:
     outcome = apply(execute(type="blocking", additional_condition="x = 1"), [], 0)
     assert outcome.requests[0].conditions == {"a.b": "x = 1"}
@@ -71,6 +85,11 @@ def test_old_and_blocking_forms() -> None:
 
 
 @pytest.mark.parametrize(("order", "word"), [
+    (signal("execute-snapshot", {"data-collections": ["a.b"], "start_at": "25:00"}), "neither a time of day"),
+    (signal("execute-snapshot", {"data-collections": ["a.b"], "start_at": "1960-01-01T00:00:00"}), "is past"),
+    (signal("execute-snapshot", {"data-collections": ["a.b"], "start_at": "02:30", "time_zone": "Nowhere"}), "no time zone"),
+    (signal("execute-snapshot", {"data-collections": ["a.b"], "time_zone": "UTC"}), "must be a text"),
+    (signal("execute-snapshot", {"data-collections": ["a.b"], "start_at": 7}), "must be a text"),
     (signal("execute-snapshot"), "data-collections"), (signal("execute-snapshot", {"data-collections": "a.b"}),
                                                        "list of texts"),
     (signal("execute-snapshot", {"data-collections": ["("]}), "Invalid regex"), (execute(type="sideways"), "INCREMENTAL"),

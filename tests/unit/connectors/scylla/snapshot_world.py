@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from connectors.cql.types import CqlType
 from connectors.scylla.model import CdcOptions, Column, Generation, StreamGroup, TableId, TableVersion
-from connectors.scylla.snapshot import first_position, from_offset, partition_of, positions_of, superseded, to_offset, unwrapped
+from connectors.scylla.positions import GENERATION
+from connectors.scylla.snapshot import first_position, from_offset, partition_of, positions_of, subtract, to_offset, unwrapped
 from connectors.scylla.snapshot_group import GroupSnapshot
 from connectors.scylla.snapshot_rows import RowPlan
 from connectors.scylla.windows import ticks_of
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from connectors.api import BadRecord, Position, SourceRecord
+    from connectors.scylla.snapshot import SnapshotPosition
 
 TABLE = TableId("ks", "t")
 INT = CqlType("int")
@@ -37,6 +39,16 @@ def token(pk: int) -> int:
     """Partitions 2 and 5 share a token."""
     return ((2 if pk == 5 else pk) * 7919 % 16 - 8) * (1 << 60) + 1
 
+
+def superseded(saved: Sequence[tuple[Position, SnapshotPosition]]) -> list[Position]:
+    """Partitions of positions whose tokens are all covered by positions of newer generations: they say nothing any more."""
+    result = []
+    for partition, position in saved:
+        started = int(partition[GENERATION])
+        newer = [part for other, its in saved if int(other[GENERATION]) > started for part in its.whole]
+        if newer and not subtract(position.whole, newer):
+            result.append(partition)
+    return result
 
 
 @dataclass

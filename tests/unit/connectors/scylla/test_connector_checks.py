@@ -83,3 +83,50 @@ async def test_a_cluster_without_lists_of_streams(monkeypatch: pytest.MonkeyPatc
 def test_images_that_are_wanted_must_be_on(options: CdcOptions, before: str, after: str, names: list[str]) -> None:
     config = configured(cdc__output__format="advanced", cdc__include__before=before, cdc__include__after=after)
     assert [each.name for each in checks.images(config, TABLE, options)] == names
+
+
+async def test_tables_that_come_later_are_accepted_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    lists = Lists()
+    lists.add_table(TABLE)
+    lists.add_table(TableId("ks", "off"), enabled="false")
+    lists.add_vnodes(100, 2)
+    query = lists.query
+
+    async def answered(text: str, parameters: Any = (), **more: Any) -> Any:
+        if "columns" in text and tuple(parameters) == ("ks", "off_scylla_cdc_log"):
+            return []
+        if "system_schema.keyspaces" in text:
+            return [{"keyspace_name": "ks"}]
+        return [{"cdc$stream_id": b""}] if "LIMIT 1" in text else await query(text, parameters, **more)
+
+    async def acquire(_: Any) -> Any:
+        return lists
+    monkeypatch.setattr(CqlSession, "acquire", acquire)
+    monkeypatch.setattr(lists, "query", answered)
+    found = await checks.check_cluster(configured(**{keys.TABLES: "ks.t,ks.off,ks.later,elsewhere.t"}))
+    assert [(each.name, each.warning) for each in found] == [(keys.TABLES, True)] * 3
+    off, later, elsewhere = (each.message for each in found)
+    assert off.startswith("CDC is not enabled for ks.off; enable it with: ALTER TABLE")
+    assert later.startswith("There is no table ks.later")
+    assert elsewhere.startswith("There is no keyspace elsewhere")
+    assert all("the connector reads it as soon as it can" in text for text in (off, later, elsewhere))
+
+    found = await checks.check_cluster(configured(**{keys.TABLES: "ks.off,ks.later"}))
+    assert [(each.name, each.warning) for each in found] == [(keys.TABLES, True)] * 3
+    assert found[-1].message.startswith("There is no table to capture yet: none of scylla.table.names can be read")
+
+
+async def test_a_table_without_streams_is_accepted_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    lists = Lists()
+    lists.add_table(TABLE)
+    query = lists.query
+
+    async def answered(text: str, parameters: Any = (), **more: Any) -> Any:
+        return [{"cdc$stream_id": b""}] if "LIMIT 1" in text else await query(text, parameters, **more)
+
+    async def acquire(_: Any) -> Any:
+        return lists
+    monkeypatch.setattr(CqlSession, "acquire", acquire)
+    monkeypatch.setattr(lists, "query", answered)
+    (found,) = await checks.check_cluster(configured())
+    assert found.warning

@@ -13,12 +13,21 @@ from connectors.api import SourceRecord
 from connectors.cql.session import Page, SchemaChanged
 from connectors.debezium_metrics import Mirror
 from connectors.errors import Fatal, Retriable
+from connectors.scylla import snapshot
 from connectors.scylla.config import ReadSettings
 from connectors.scylla.feeds import TableFeed
 from connectors.scylla.metrics import DEBEZIUM, METRICS, SNAPSHOT_PROGRESS, SNAPSHOT_RUNNING
 from connectors.scylla.model import CdcOptions, Column, Generation, StreamGroup, TableId, TableVersion
 from connectors.scylla.positions import source_partition
-from connectors.scylla.snapshot import later_tables, of_dropped, partition_of
+from connectors.scylla.snapshot import (
+    SnapshotPosition,
+    from_offset,
+    later_tables,
+    of_dropped,
+    partition_of,
+    to_offset,
+    unwrapped,
+)
 from connectors.scylla.snapshot_hook import Snapshot
 from connectors.testing.contexts import RecordedMetrics, SavedOffsets
 from tests.unit.connectors.scylla.snapshot_world import INT, TABLE
@@ -147,6 +156,32 @@ def with_hook(bench: Callable[[], Bench], body: Callable[[Bench], Awaitable[None
             raise results[0]
         return made
     return asyncio.run(main())
+
+
+def test_groups_that_join_look_at_each_saved_position_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not at all positions for each group: a table has thousands of both."""
+    looked_at = 0
+
+    def counting(offset: Position) -> SnapshotPosition:
+        nonlocal looked_at
+        looked_at += 1
+        return from_offset(offset)
+
+    groups = [StreamGroup(TABLE, Generation(generation), str(number), False, (bytes(16),), (number * 100, number * 100 + 100))
+              for generation in (0, 7) for number in range(50)]
+    offsets = SavedOffsets()
+    for each in groups[:50]:
+        tokens = unwrapped(each.token_range or (0, 0))
+        offsets.put(partition_of(each), to_offset(SnapshotPosition(tokens, () if each.name != "7" else tokens, "first")))
+    monkeypatch.setattr(snapshot, "from_offset", counting)
+    bench = Bench(Session(), offsets)
+    for each in groups[50:]:
+        bench.hook.window_ended(each, head())
+    bench.take()
+    assert looked_at == 50
+    assert {partition["generation_start"]: offset for partition, offset in offsets.items()
+            if "snapshot" in partition and offset["token_range_left"]}.keys() == {"7"}
+    assert sum("snapshot" in partition for partition, _ in offsets.items()) == 50, "the older ones are gone"
 
 
 @pytest.mark.parametrize("limit", [1, 3, 100])

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -29,11 +30,12 @@ from connectors.scylla.snapshot import (
     shown,
     size,
     subtract,
-    superseded,
     to_offset,
     unwrapped,
 )
+from connectors.scylla.snapshot_index import SnapshotIndex
 from connectors.scylla.snapshot_rows import RowPlan
+from tests.unit.connectors.scylla.snapshot_world import superseded
 
 if TYPE_CHECKING:
     from connectors.api import Position
@@ -167,6 +169,25 @@ def test_positions_go_when_newer_ones_cover_them() -> None:
 
     assert superseded([old, half]) == []
     assert superseded([old, half, rest]) == [old[0]]
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 2), parts.filter(bool), parts), max_size=8), parts.filter(bool))
+def test_an_index_finds_what_all_positions_together_say(
+        made: list[tuple[int, int, list[Tokens], list[Tokens]]], whole: list[Tokens]) -> None:
+    index, positions, gone = SnapshotIndex(), {}, set()
+    for generation, name, mine, left in made:
+        partition = partition_of(group(str(name), (0, 1), generation))
+        position = SnapshotPosition(tuple(mine), tuple(left), rows=len(left), started_ms=generation)
+        index.put(partition, position.whole, partial(replace, position))
+        positions[repr(partition)] = (partition, position)
+        gone |= {repr(each) for each in index.superseded_by(position.whole)}
+        assert partition in index
+    saved = list(positions.values())
+    joining = group("new", (0, 1), 4)
+    some = first_position(joining, whole, "id", index.about(whole))
+    assert replace(some, left=()) == replace(first_position(joining, whole, "id", saved), left=())
+    assert tokens(some.left) == tokens(first_position(joining, whole, "id", saved).left)
+    assert {repr(each) for each in superseded(saved)} <= gone
 
 
 def test_traces_are_never_too_early() -> None:
