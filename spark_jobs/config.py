@@ -205,13 +205,13 @@ def parts(raw: Mapping[str, str]) -> _Parts:
     pass_through = PASS_THROUGH
     source = sink = None
     if raw.get("source.format"):
-        source, problem = _import("source.format", raw["source.format"].strip(), registry.SOURCES)
+        source, problem = _import("source.format", raw["source.format"].strip(), registry.targets(registry.SOURCES))
         problems += [problem] if problem else []
     if raw.get("transform.type", "").strip() == MATERIALIZE:
         sink, problem = _import("transform.type", MATERIALIZE, {}, registry.MATERIALIZER)
         problems += [problem] if problem else []
     elif raw.get("sink.type"):
-        sink, problem = _import("sink.type", raw["sink.type"].strip(), registry.SINKS)
+        sink, problem = _import("sink.type", raw["sink.type"].strip(), registry.targets(registry.SINKS))
         problems += [problem] if problem else []
     for part in (source, sink):
         if part is None:
@@ -267,7 +267,7 @@ def _unknown(raw: Mapping[str, str], known: _Parts) -> list[ConfigProblem]:
 
 def _other_sink(name: str, raw: Mapping[str, str]) -> str:
     head = name.split(".")
-    if head[0] == "sink" and len(head) > 2 and head[1] in registry.SINKS and head[1] != raw.get("sink.type"):
+    if head[0] == "sink" and len(head) > 2 and head[1] in registry.targets(registry.SINKS) and head[1] != raw.get("sink.type"):
         return f": it belongs to sink.type={head[1]}, and the job has sink.type={raw.get('sink.type')}"
     if head[0] == "materializer":
         return f": it belongs to transform.type={MATERIALIZE}"

@@ -5,10 +5,12 @@ import hashlib
 import io
 import os
 import zipfile
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Final
 
 from compose.local.paths import cache_dir
+from connectors.entry_points import DISTRIBUTION
 
 PACKAGES: Final = ("spark_jobs", "connectors", "offsets", "worker", "compose")
 #: A time for all members, so that the same files make the same zip.
@@ -22,18 +24,27 @@ def root() -> Path:
 
 
 def zip_bytes(folder: Path | None = None) -> bytes:
-    """The zip: Python files and data of ``PACKAGES``. The same files give the same bytes."""
+    """The zip: Python files and data of ``PACKAGES``, and the entry points. The same files give the same bytes."""
     base = root() if folder is None else folder
+    installed = distribution(DISTRIBUTION)
+    described = {"METADATA": f"Metadata-Version: 2.1\nName: {DISTRIBUTION}\nVersion: {installed.version}\n",
+                 "entry_points.txt": installed.read_text("entry_points.txt") or ""}
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for package in PACKAGES:
             for path in sorted((base / package).rglob("*")):
                 if path.is_file() and not set(path.parts) & set(_LEFT_OUT):
-                    info = zipfile.ZipInfo(path.relative_to(base).as_posix(), _TIME)
-                    info.compress_type = zipfile.ZIP_DEFLATED
-                    info.external_attr = 0o644 << 16
-                    archive.writestr(info, path.read_bytes())
+                    archive.writestr(_member(path.relative_to(base).as_posix()), path.read_bytes())
+        for name, text in described.items():
+            archive.writestr(_member(f"{DISTRIBUTION}-{installed.version}.dist-info/{name}"), text)
     return buffer.getvalue()
+
+
+def _member(name: str) -> zipfile.ZipInfo:
+    info = zipfile.ZipInfo(name, _TIME)
+    info.compress_type = zipfile.ZIP_DEFLATED
+    info.external_attr = 0o644 << 16
+    return info
 
 
 def build(folder: Path | None = None) -> Path:

@@ -1,28 +1,24 @@
-"""Which sinks and sources there are: type name in a job file -> module and class, imported only when a job asks for it."""
+"""Which sinks and sources there are: entry points, imported only when a job asks for one."""
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from connectors.entry_points import entries
+
 if TYPE_CHECKING:
     from spark_jobs.contract import Sink, Source
 
-#: ``sink.type`` -> module:class.
-SINKS: Final = {
-    "console": "spark_jobs.sinks.console.sink:ConsoleSink",
-    "files": "spark_jobs.sinks.files.sink:FilesSink",
-    "jdbc": "spark_jobs.sinks.jdbc.sink:JdbcSink",
-    "kafka": "spark_jobs.sinks.kafka.sink:KafkaSink",
-}
+#: Groups of entry points: the name is what ``sink.type`` and ``source.format`` say.
+SINKS: Final = "millrace.sinks"
+SOURCES: Final = "millrace.sources"
 #: With ``transform.type=materialize`` the whole batch goes here, whatever ``sink.type`` (which must be kafka) says.
 MATERIALIZER: Final = "spark_jobs.materializer.job:MaterializerSink"
-#: ``source.format`` -> module:class.
-SOURCES: Final = {
-    "debezium": "spark_jobs.sources.debezium:DebeziumSource",
-    "ums": "spark_jobs.sources.ums:UmsSource",
-    "plain": "spark_jobs.sources.plain:PlainSource",
-    "partition-update": "spark_jobs.sources.updates:PartitionUpdateSource",
-}
+
+
+def targets(group: str) -> dict[str, str]:
+    """The ``module:class`` of every entry point of a group by name; of two with one name Millrace's own. Blocks for some ms."""
+    return dict(sorted((entry.name, entry.value) for entry in reversed(entries(group))))
 
 
 def load(where: str) -> Any:
@@ -37,17 +33,17 @@ def load(where: str) -> Any:
 
 
 def sink_class(name: str) -> type[Sink]:
-    """The class of ``sink.type``: a name of ``SINKS``, or ``module:Class`` of one of a user's own.
+    """The class of ``sink.type``: the name of an entry point, or ``module:Class`` of one of a user's own.
 
     Raises:
         KeyError: an unknown name.
         ImportError, AttributeError: as ``load``.
     """
-    found: type[Sink] = load(name if ":" in name else SINKS[name])
+    found: type[Sink] = load(name if ":" in name else targets(SINKS)[name])
     return found
 
 
 def source_class(name: str) -> type[Source]:
     """The class of ``source.format``, as ``sink_class``."""
-    found: type[Source] = load(name if ":" in name else SOURCES[name])
+    found: type[Source] = load(name if ":" in name else targets(SOURCES)[name])
     return found

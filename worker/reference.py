@@ -137,9 +137,10 @@ def _jobs_page() -> str:
              "format, and those of its sink or of the materializer. Nested mappings mean the same as dotted names.")
     parts = [f"# Options and metrics of Spark jobs\n{_NOTE}\n{intro}\n", "## The frame\n", table(FRAME)]
     metrics = [("Every job", FRAME_METRICS)]
-    kinds = {"Source format": jobs.SOURCES, "Sink": jobs.SINKS, "Transformation": {"materialize": jobs.MATERIALIZER}}
+    kinds = {"Source format": jobs.targets(jobs.SOURCES), "Sink": jobs.targets(jobs.SINKS),
+             "Transformation": {"materialize": jobs.MATERIALIZER}}
     for title, known in kinds.items():
-        for name, where in known.items():
+        for name, where in sorted(known.items()):
             part = jobs.load(where)
             own = ConfigDef([key for key in part.config_def.keys.values() if key.name not in FRAME.keys])
             prefixes = "".join(f" Properties that begin with `{prefix}` are passed on." for prefix in part.pass_through)

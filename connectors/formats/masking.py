@@ -14,9 +14,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Any, Final, NamedTuple
 
+from connectors.entry_points import entries, own_entries
 from connectors.errors import ConfigInvalid, Skippable
 from connectors.formats.mask_functions import (
     default_of,
@@ -288,22 +288,26 @@ def _fixed(rule: str, target: Target, value: Any, *, nulls: bool) -> Mask:
     return Mask(rule, schema, lambda _value: value, nulls=nulls)
 
 
-def _make_default(target: Target, options: Mapping[str, str]) -> Mask:
+def make_default(target: Target, options: Mapping[str, str]) -> Mask:
+    """A fixed value of the column's type: 0, false, an empty string, 1970-01-01."""
     return _fixed(options["rule"], target, default_of(target.schema), nulls=_nulls(options))
 
 
-def _make_replace(target: Target, options: Mapping[str, str]) -> Mask:
+def make_replace(target: Target, options: Mapping[str, str]) -> Mask:
+    """The value of ``replacement``, in the column's type."""
     value = typed(_needed(options, "replacement"), target.schema, f"mask {options['rule']} of {target.name}")
     return _fixed(options["rule"], target, value, nulls=_nulls(options))
 
 
-def _make_chars(target: Target, options: Mapping[str, str]) -> Mask:
+def make_chars(target: Target, options: Mapping[str, str]) -> Mask:
+    """``length`` asterisks."""
     count = _number(options, "length")
     mask = _fixed(options["rule"], target, "*" * count, nulls=_nulls(options))
     return mask._replace(schema=_masked_schema(target, options["rule"], text=True))
 
 
-def _make_truncate(target: Target, options: Mapping[str, str]) -> Mask:
+def make_truncate(target: Target, options: Mapping[str, str]) -> Mask:
+    """The first ``length`` characters."""
     count = _number(options, "length")
     if target.schema.type not in (Type.STRING, Type.BYTES):
         raise ConfigInvalid(f"mask {options['rule']} of {target.name}: only text and bytes can be truncated")
@@ -315,7 +319,8 @@ def _make_truncate(target: Target, options: Mapping[str, str]) -> Mask:
                 (lambda value: utf16_cut(value, count)) if text else (lambda value: value[:count]))
 
 
-def _make_regex(target: Target, options: Mapping[str, str]) -> Mask:
+def make_regex(target: Target, options: Mapping[str, str]) -> Mask:
+    """Every match of ``regex`` is replaced by ``replacement``."""
     rule = options["rule"]
     pattern = compile_java(_needed(options, "regex"))
     expand = java_replacement(options.get("replacement", ""), pattern)
@@ -356,21 +361,19 @@ def _hasher(function: Callable[[bytes], str]) -> Factory:
     return make
 
 
-def _make_hash(target: Target, options: Mapping[str, str]) -> Mask | None:
+def make_hash(target: Target, options: Mapping[str, str]) -> Mask | None:
+    """The hash of ``algorithm``, in hexadecimal."""
     digest = digest_of(options.get("algorithm") or "SHA-256")
     return _hasher(lambda data: str(digest(data).hexdigest()))(target, options)
 
 
-def _make_md5(target: Target, options: Mapping[str, str]) -> Mask | None:
-    return _make_hash(target, {**options, "algorithm": "MD5"})
+def make_md5(target: Target, options: Mapping[str, str]) -> Mask | None:
+    """The MD5 hash, in hexadecimal."""
+    return make_hash(target, {**options, "algorithm": "MD5"})
 
 
-_FACTORIES: Final[Mapping[str, Factory]] = {
-    "default": _make_default, "replace": _make_replace, "chars": _make_chars, "truncate": _make_truncate,
-    "regex": _make_regex, "hash": _make_hash, "md5": _make_md5,
-    "murmur": _hasher(lambda data: murmur3_128(data).hex()),
-    "murmur32": _hasher(lambda data: murmur3_32(data).to_bytes(4, "little").hex()),
-}
+make_murmur: Final = _hasher(lambda data: murmur3_128(data).hex())
+make_murmur32: Final = _hasher(lambda data: murmur3_32(data).to_bytes(4, "little").hex())
 #: Options that a type needs; they are checked before any column is there.
 _REQUIRED: Final[Mapping[str, tuple[str, ...]]] = {
     "replace": ("replacement",), "chars": ("length",), "truncate": ("length",), "regex": ("regex",)}
@@ -430,11 +433,9 @@ def _number(options: Mapping[str, str], name: str) -> int:
 
 def _factory(name: str, rule: str) -> Factory:
     """What a ``type`` means; may read package metadata and import a module (some milliseconds)."""
-    if name in _FACTORIES:
-        return _FACTORIES[name]
     found: Any = None
     try:
-        entry = next(iter(entry_points(group=ENTRY_POINTS, name=name)), None)
+        entry = next((entry for entry in entries(ENTRY_POINTS) if entry.name == name), None)
         if entry is not None:
             found = entry.load()
         elif ":" in name or "." in name:
@@ -443,7 +444,8 @@ def _factory(name: str, rule: str) -> Factory:
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigInvalid(f"mask {rule}: type={name} can't be loaded: {error}") from None
     if not callable(found):
-        raise ConfigInvalid(f"mask {rule}: there is no type {name!r}; types are {', '.join(_FACTORIES)}, entry points of the "
+        types = ", ".join(own_entries(ENTRY_POINTS))
+        raise ConfigInvalid(f"mask {rule}: there is no type {name!r}; types are {types}, other entry points of the "
                             f"group {ENTRY_POINTS}, and module:function")
     return found  # type: ignore[no-any-return]  # what it returns is checked where it is called
 
@@ -538,7 +540,7 @@ def problems(raw: Mapping[str, str], *, debezium: bool = True) -> list[ConfigPro
                                              "the names"))
         elif parts[1] not in names:
             found.append(ConfigProblem(name, f"{name}: {RULES} doesn't name a rule {parts[1]!r}, so nothing is masked by it"))
-        elif parts[2] not in known and raw.get(f"mask.{parts[1]}.type", "").strip() in _FACTORIES:
+        elif parts[2] not in known and raw.get(f"mask.{parts[1]}.type", "").strip() in own_entries(ENTRY_POINTS):
             found.append(ConfigProblem(name, f"{name}: a mask rule has no option {parts[2]!r}; it has "
                                              f"{', '.join(sorted(known))}"))
     return found

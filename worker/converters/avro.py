@@ -42,6 +42,8 @@ AVRO_OPTIONS: Final = ConfigDef([
 class AvroConverter(RegistryConverter):
     """``io.confluent.connect.avro.AvroConverter``."""
 
+    aliases: ClassVar[tuple[str, ...]] = (
+        "io.confluent.connect.avro.AvroConverter", "io.apicurio.registry.utils.converter.AvroConverter")
     config_def: ClassVar[ConfigDef] = AVRO_OPTIONS
     null_needs_schema: ClassVar[bool] = False
     describes_schemaless: ClassVar[bool] = True

@@ -9,16 +9,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
-from importlib import import_module
-from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from connectors.entry_points import entries, is_own
 from connectors.errors import ConfigInvalid, Skippable
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, one_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from importlib.metadata import EntryPoint
 
     from connectors.options import ConfigProblem
     from connectors.schema import Schema
@@ -37,6 +36,7 @@ TYPE_OPTION: Final = ConfigKey(
 
 #: Entry point group in which other packages offer converters; an entry's name is its alias.
 ENTRY_POINTS: Final = "millrace.converters"
+HEADER_ENTRY_POINTS: Final = "millrace.header_converters"
 
 
 class Converter(ABC):
@@ -46,6 +46,8 @@ class Converter(ABC):
     has and the type its schema asks for are in the message.
     """
 
+    #: Other names that mean it, the canonical one first: its Java name where it has one.
+    aliases: ClassVar[tuple[str, ...]] = ()
     #: The options it takes, without the ``key.converter.`` or ``value.converter.`` before them.
     config_def: ClassVar[ConfigDef]
     #: False: a null without a schema is a null key or a tombstone, and ``prepare`` must not be called for nothing but such
@@ -117,6 +119,7 @@ class Converter(ABC):
 class HeaderConverter(ABC):
     """Turns header values into bytes and back; raises as ``Converter`` does. Never needs I/O."""
 
+    aliases: ClassVar[tuple[str, ...]] = ()
     config_def: ClassVar[ConfigDef]
 
     @abstractmethod
@@ -130,68 +133,6 @@ class HeaderConverter(ABC):
     @abstractmethod
     def to_connect_header(self, topic: str, key: str, data: bytes | None) -> tuple[Schema | None, Any]:
         """Decode the value of the header ``key``."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConverterPlugin:
-    """One converter that configurations can name.
-
-    Attributes:
-        name: the name that the REST API shows, Java's where there is one.
-        target: where the class is, ``module:class``.
-        aliases: other names that mean it.
-        headers: whether it converts headers.
-        records: whether it converts keys and values.
-    """
-
-    name: str
-    target: str
-    aliases: tuple[str, ...] = ()
-    headers: bool = True
-    records: bool = True
-
-    def load(self) -> type[Any]:
-        """Its class; imported on first use.
-
-        Raises:
-            ImportError: the module or a package it needs is not there.
-        """
-        module, _, name = self.target.partition(":")
-        return cast("type[Any]", getattr(import_module(module), name))
-
-    @property
-    def names(self) -> frozenset[str]:
-        """All names in lower case. As in Connect, a class may be called by its last part, also without ``Converter``."""
-        plain = self.name.rpartition(".")[2]
-        names = (self.name, plain, plain.removesuffix("Converter"), self.target, *self.aliases)
-        return frozenset(name.lower() for name in names)
-
-
-#: What comes with the product.
-CONVERTERS: Final = (
-    ConverterPlugin("org.apache.kafka.connect.json.JsonConverter", "worker.converters.json:JsonConverter"),
-    ConverterPlugin("org.apache.kafka.connect.storage.StringConverter", "worker.converters.string:StringConverter"),
-    ConverterPlugin("org.apache.kafka.connect.converters.ByteArrayConverter", "worker.converters.bytearray:ByteArrayConverter"),
-    *(ConverterPlugin(f"org.apache.kafka.connect.converters.{kind}Converter", f"worker.converters.primitives:{kind}Converter")
-      for kind in ("Short", "Integer", "Long", "Float", "Double", "Boolean")),
-    ConverterPlugin("org.apache.kafka.connect.storage.SimpleHeaderConverter",
-                    "worker.converters.simple_header:SimpleHeaderConverter", aliases=("Simple",), records=False),
-    ConverterPlugin("io.confluent.connect.avro.AvroConverter", "worker.converters.avro:AvroConverter",
-                    aliases=("io.apicurio.registry.utils.converter.AvroConverter",), headers=False),
-    ConverterPlugin("io.confluent.connect.json.JsonSchemaConverter", "worker.converters.json_schema:JsonSchemaConverter",
-                    headers=False),
-    ConverterPlugin("io.debezium.converters.CloudEventsConverter", "worker.converters.cloudevents:CloudEventsConverter",
-                    headers=False),
-    ConverterPlugin("io.confluent.connect.protobuf.ProtobufConverter", "worker.converters.protobuf:ProtobufConverter",
-                    headers=False),
-)
-
-
-def converter_plugins() -> list[ConverterPlugin]:
-    """All converters there are: the product's, then those other packages offer. Reads the installed packages' metadata."""
-    found = [ConverterPlugin(entry.value.partition(":")[2] or entry.name, entry.value, (entry.name,))
-             for entry in entry_points(group=ENTRY_POINTS)]
-    return [*CONVERTERS, *found]
 
 
 def create_converter(class_name: str, config: Mapping[str, str], is_key: bool, *,  # noqa: FBT001 - Connect's own order
@@ -208,9 +149,9 @@ def create_converter(class_name: str, config: Mapping[str, str], is_key: bool, *
         ConfigInvalid: there is no such converter, or an option is wrong.
     """
     name = property_name or ("key.converter" if is_key else "value.converter")
-    plugin = find_converter(class_name, name, headers=False)
+    entry = find_converter(class_name, name, headers=False)
     try:
-        made: Converter = plugin.load()({**config, "converter.type": "key" if is_key else "value"}, is_key=is_key)
+        made: Converter = entry.load()({**config, "converter.type": "key" if is_key else "value"}, is_key=is_key)
     except ConfigInvalid as error:
         raise ConfigInvalid(f"{name} {class_name}: {error}") from None
     return made
@@ -219,25 +160,48 @@ def create_converter(class_name: str, config: Mapping[str, str], is_key: bool, *
 def create_header_converter(class_name: str, config: Mapping[str, str], *,
                             property_name: str = "header.converter") -> HeaderConverter:
     """The configured header converter; arguments and errors as in ``create_converter``."""
-    plugin = find_converter(class_name, property_name, headers=True)
+    entry = find_converter(class_name, property_name, headers=True)
     try:
-        made: HeaderConverter = plugin.load()({**config, "converter.type": "header"}, is_key=False)
+        made: HeaderConverter = entry.load()({**config, "converter.type": "header"}, is_key=False)
     except ConfigInvalid as error:
         raise ConfigInvalid(f"{property_name} {class_name}: {error}") from None
     return made
 
 
-def find_converter(class_name: str, property_name: str, *, headers: bool) -> ConverterPlugin:
-    """The converter that ``class_name`` names; errors as ``create_converter``, without loading it."""
-    plugins = [plugin for plugin in converter_plugins() if (plugin.headers if headers else plugin.records)]
-    wanted = class_name.strip().lower()
-    for plugin in plugins:
-        if wanted in plugin.names:
-            return plugin
-    available = ", ".join(plugin.name for plugin in plugins)
+def find_converter(class_name: str, property_name: str, *, headers: bool) -> EntryPoint:
+    """The converter that ``class_name`` names; errors as ``create_converter``. Imports converters only to find a Java name.
+
+    Args:
+        class_name: see ``create_converter``; upper and lower case are the same.
+        property_name: the property that named it, for messages.
+        headers: whether it must convert headers, not keys and values.
+    """
+    found = entries(ENTRY_POINTS)
+    if headers:  # another package's converter need not say twice that it converts both
+        found = [*entries(HEADER_ENTRY_POINTS), *(entry for entry in found if not is_own(entry))]
+    name = class_name.strip().lower()
+    match = next((entry for entry in found if name in _short_names(entry)), None) or next(
+        (entry for entry in found if name in map(str.lower, _aliases(entry))), None)
+    if match is not None:
+        return match
+    available = ", ".join(next(iter(_aliases(entry)), entry.value.partition(":")[2]) for entry in found)
     raise ConfigInvalid(f"Invalid value {class_name} for configuration {property_name}: there is no such converter here. "
                         f"Available: {available}. A converter of your own is found when its package declares an entry point in "
                         f"the group {ENTRY_POINTS}.")
+
+
+def _short_names(entry: EntryPoint) -> frozenset[str]:
+    """The names that need no import, in lower case: as in Connect, a class's last part, also without ``Converter``."""
+    names = (entry.name, entry.value.partition(":")[2])
+    return frozenset(name.lower() for name in (*names, *(name.removesuffix("Converter") for name in names), entry.value))
+
+
+def _aliases(entry: EntryPoint) -> tuple[str, ...]:
+    """The names that its class declares; none if it can't be imported, which the plugin registry reports."""
+    try:
+        return tuple(getattr(entry.load(), "aliases", ()))
+    except Exception:  # noqa: BLE001 - foreign code
+        return ()
 
 
 class SchemaCache:

@@ -26,6 +26,7 @@ def _as_bytes(value: Any) -> bytes | None:
 class ByteArrayConverter(Converter, HeaderConverter):
     """``org.apache.kafka.connect.converters.ByteArrayConverter``."""
 
+    aliases: ClassVar[tuple[str, ...]] = ("org.apache.kafka.connect.converters.ByteArrayConverter",)
     config_def: ClassVar[ConfigDef] = BYTE_ARRAY_OPTIONS
 
     def __init__(self, config: Mapping[str, str], *, is_key: bool = False) -> None:

@@ -133,6 +133,7 @@ def _avro_config(parsed: Config) -> dict[str, str]:
 class CloudEventsConverter(Converter):
     """``io.debezium.converters.CloudEventsConverter``. Only ``prepare`` does I/O, where Avro is used."""
 
+    aliases: ClassVar[tuple[str, ...]] = ("io.debezium.converters.CloudEventsConverter",)
     config_def: ClassVar[ConfigDef] = CLOUDEVENTS_OPTIONS
 
     def __init__(self, config: Mapping[str, str], *, is_key: bool) -> None:

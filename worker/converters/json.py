@@ -56,6 +56,7 @@ _split_envelope: Final = msgspec.json.Decoder(_Envelope).decode
 class JsonConverter(Converter, HeaderConverter):
     """``org.apache.kafka.connect.json.JsonConverter``."""
 
+    aliases: ClassVar[tuple[str, ...]] = ("org.apache.kafka.connect.json.JsonConverter",)
     config_def: ClassVar[ConfigDef] = JSON_OPTIONS
 
     def __init__(self, config: Mapping[str, str], *, is_key: bool = False) -> None:

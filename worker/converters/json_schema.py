@@ -54,6 +54,7 @@ _NO_EFFECT: Final = frozenset({
 class JsonSchemaConverter(RegistryConverter):
     """``io.confluent.connect.json.JsonSchemaConverter``."""
 
+    aliases: ClassVar[tuple[str, ...]] = ("io.confluent.connect.json.JsonSchemaConverter",)
     config_def: ClassVar[ConfigDef] = JSON_SCHEMA_OPTIONS
     no_effect: ClassVar[frozenset[str]] = _NO_EFFECT
 

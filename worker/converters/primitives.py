@@ -106,11 +106,15 @@ class _Primitive(Converter, HeaderConverter):
 class ShortConverter(_Primitive):
     """``org.apache.kafka.connect.converters.ShortConverter``: two bytes."""
 
+    aliases: ClassVar[tuple[str, ...]] = ("org.apache.kafka.connect.converters.ShortConverter",)
+
     _schema, _format, _java = OPTIONAL_INT16, struct.Struct(">h"), "short"
 
 
 class IntegerConverter(_Primitive):
     """``org.apache.kafka.connect.converters.IntegerConverter``: four bytes."""
+
+    aliases: ClassVar[tuple[str, ...]] = ("org.apache.kafka.connect.converters.IntegerConverter",)
 
     _schema, _format, _java = OPTIONAL_INT32, struct.Struct(">i"), "integer"
 
@@ -118,11 +122,15 @@ class IntegerConverter(_Primitive):
 class LongConverter(_Primitive):
     """``org.apache.kafka.connect.converters.LongConverter``: eight bytes."""
 
+    aliases: ClassVar[tuple[str, ...]] = ("org.apache.kafka.connect.converters.LongConverter",)
+
     _schema, _format, _java = OPTIONAL_INT64, struct.Struct(">q"), "long"
 
 
 class FloatConverter(_Primitive):
     """``org.apache.kafka.connect.converters.FloatConverter``: IEEE 754 in four bytes."""
+
+    aliases: ClassVar[tuple[str, ...]] = ("org.apache.kafka.connect.converters.FloatConverter",)
 
     _schema, _format, _java = OPTIONAL_FLOAT32, struct.Struct(">f"), "float"
 
@@ -130,10 +138,14 @@ class FloatConverter(_Primitive):
 class DoubleConverter(_Primitive):
     """``org.apache.kafka.connect.converters.DoubleConverter``: IEEE 754 in eight bytes."""
 
+    aliases: ClassVar[tuple[str, ...]] = ("org.apache.kafka.connect.converters.DoubleConverter",)
+
     _schema, _format, _java = OPTIONAL_FLOAT64, struct.Struct(">d"), "double"
 
 
 class BooleanConverter(_Primitive):
     """``org.apache.kafka.connect.converters.BooleanConverter``: one byte, 0 or 1."""
+
+    aliases: ClassVar[tuple[str, ...]] = ("org.apache.kafka.connect.converters.BooleanConverter",)
 
     _schema, _format, _java = OPTIONAL_BOOLEAN, struct.Struct(">?"), "boolean"

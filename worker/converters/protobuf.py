@@ -52,6 +52,7 @@ _NO_EFFECT: Final = frozenset({
 class ProtobufConverter(RegistryConverter):
     """``io.confluent.connect.protobuf.ProtobufConverter``."""
 
+    aliases: ClassVar[tuple[str, ...]] = ("io.confluent.connect.protobuf.ProtobufConverter",)
     config_def: ClassVar[ConfigDef] = PROTOBUF_OPTIONS
     no_effect: ClassVar[frozenset[str]] = _NO_EFFECT
 

@@ -18,6 +18,7 @@ SIMPLE_HEADER_OPTIONS: Final = ConfigDef()
 class SimpleHeaderConverter(HeaderConverter):
     """``org.apache.kafka.connect.storage.SimpleHeaderConverter``."""
 
+    aliases: ClassVar[tuple[str, ...]] = ("org.apache.kafka.connect.storage.SimpleHeaderConverter", "Simple")
     config_def: ClassVar[ConfigDef] = SIMPLE_HEADER_OPTIONS
 
     def __init__(self, config: Mapping[str, str], *, is_key: bool = False) -> None:

@@ -36,6 +36,7 @@ class StringConverter(Converter, HeaderConverter):
     Characters that the encoding lacks become question marks, as in Java.
     """
 
+    aliases: ClassVar[tuple[str, ...]] = ("org.apache.kafka.connect.storage.StringConverter",)
     config_def: ClassVar[ConfigDef] = STRING_OPTIONS
 
     def __init__(self, config: Mapping[str, str], *, is_key: bool = False) -> None:

@@ -12,14 +12,15 @@ from __future__ import annotations
 import copy
 import logging
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, distributions, entry_points
+from importlib.metadata import EntryPoint, distributions
 from importlib.metadata import version as installed_version
 from inspect import isabstract
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.api import JobConnector, SourceConnector
+from connectors.entry_points import DISTRIBUTION, entries, is_own
 from connectors.errors import ConfigInvalid
-from worker.converters.base import CONVERTERS, Converter, ConverterPlugin, HeaderConverter
+from worker.converters.base import Converter, HeaderConverter
 from worker.plugins.model import (
     CONNECTORS,
     GROUPS,
@@ -31,11 +32,10 @@ from worker.plugins.model import (
     unknown_connector,
     versions_of,
 )
-from worker.secrets.providers import PROVIDERS, ConfigProvider
+from worker.secrets.providers import ConfigProvider
 from worker.transforms.base import Predicate, Side, Transform
 from worker.transforms.registry import (
-    PREDICATES,
-    TRANSFORMS,
+    builtin_stages,
     declared_predicates,
     declared_transforms,
     resolve_predicate,
@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from connectors.options import ConfigDef
-
-_DISTRIBUTION: Final = "millrace"
 
 _log = logging.getLogger("worker.plugins")
 
@@ -111,16 +109,10 @@ class PluginRegistry:
         self._others: tuple[PluginInfo, ...] = ()
         #: What others are told of the plugins here, once somebody has asked: it is asked for many times by each validation.
         self._own: tuple[PluginInfo, ...] = ()
-        for converter in CONVERTERS:
-            self._add_converter(converter)
-        for name, provider in PROVIDERS.items():
-            names = (*provider.aliases, f"{provider.__module__}.{name}")
-            self._add(Plugin("config_provider", provider, names, name, installed_version(_DISTRIBUTION), builtin=True))
         isolated = {(entry.group, entry.value) for entry in declared_in(environments)}
         direct = self._direct(plugin_path.split(",") if isinstance(plugin_path, str) else plugin_path)
         for group, kind in GROUPS.items():
-            # Millrace's own first: their names are taken by nobody else.
-            for entry in (*sorted(entry_points(group=group), key=lambda entry: not _is_own(entry)), *direct):
+            for entry in (*entries(group), *direct):
                 foreign = (entry.group, entry.value) in isolated
                 if entry.group in {group, ""} and not (foreign and entry.value in skip):
                     self._load(entry, kind, isolated=foreign)
@@ -269,8 +261,7 @@ class PluginRegistry:
 
     def transform_definitions(self) -> dict[str, tuple[tuple[str, ...], ConfigDef]]:
         """Millrace's own transforms and predicates: name -> (other names, options)."""
-        kinds: dict[str, type[Transform | Predicate]] = {**TRANSFORMS, **PREDICATES}
-        return {name: (kind.aliases, kind.config_def) for name, kind in sorted(kinds.items())}
+        return {name: (kind.aliases, kind.config_def) for name, kind in sorted(builtin_stages().items())}
 
     # Discovery.
 
@@ -282,7 +273,7 @@ class PluginRegistry:
                 continue
             if ":" in item:
                 direct.append(EntryPoint(item.rpartition(":")[2], item, ""))
-            elif not any(entry.name == item for group in GROUPS for entry in entry_points(group=group)):
+            elif not any(entry.name == item for group in GROUPS for entry in entries(group)):
                 self._failed(item, f"plugin.path names {item}, which is neither a folder nor an entry point nor module:Class")
         return direct
 
@@ -313,23 +304,6 @@ class PluginRegistry:
         for short in short_names(kind, plugin.label, plugin.names):
             self._shorts.setdefault((kind, short), []).append(plugin)
 
-    def _add_converter(self, converter: ConverterPlugin) -> None:
-        try:
-            cls = converter.load()
-        except Exception as error:  # noqa: BLE001 - a plugin that can't be imported must not break the others
-            self._failed(converter.name, f"it can't be imported: {error}", error)
-            return
-        names = tuple(name for name in (converter.name, *converter.aliases) if "." in name)
-        shorts = [name for name in converter.aliases if "." not in name]
-        label = converter.name.rpartition(".")[2]
-        version = str(getattr(cls, "version", "") or installed_version(_DISTRIBUTION))
-        for kind, fits in (("converter", converter.records), ("header_converter", converter.headers)):
-            if fits:
-                plugin = Plugin(kind, cls, names, label, version, builtin=True)
-                self._add(plugin)
-                for short in shorts:
-                    self._shorts.setdefault((kind, short), []).append(plugin)
-
     def _failed(self, what: str, why: str, error: BaseException | None = None) -> None:
         if what not in self.failures:
             _log.error("The plugin %s can't be used: %s", what, why, exc_info=error)
@@ -347,10 +321,6 @@ def declared_in(folders: Sequence[str]) -> list[EntryPoint]:
     if not folders:
         return []
     return [entry for package in distributions(path=list(folders)) for entry in package.entry_points if entry.group in GROUPS]
-
-
-def _is_own(entry: EntryPoint) -> bool:
-    return entry.dist is not None and entry.dist.name == _DISTRIBUTION
 
 
 def load(entry: EntryPoint, kind: str, *, isolated: bool) -> Plugin | None:
@@ -377,9 +347,9 @@ def load(entry: EntryPoint, kind: str, *, isolated: bool) -> Plugin | None:
     aliases = tuple(alias for alias in getattr(cls, "aliases", ()) if alias != path and "." in alias)
     # What comes with no version of its own has its package's.
     version = str(getattr(cls, "version", "") or (entry.dist.version if entry.dist is not None
-                                                  else installed_version(_DISTRIBUTION)))
+                                                  else installed_version(DISTRIBUTION)))
     return Plugin(kind, cls, (*aliases, path), entry.name, version,
-                  builtin=_is_own(entry), isolated=isolated)
+                  builtin=is_own(entry), isolated=isolated)
 
 
 def stage_info(kind: str, label: str, cls: type[Transform | Predicate], environment: str = "",

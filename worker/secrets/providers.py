@@ -10,11 +10,10 @@ import logging
 import os
 import re
 from abc import ABC, abstractmethod
-from importlib.metadata import entry_points
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, cast
 
+from connectors.entry_points import entries, own_entries
 from connectors.errors import ConfigInvalid
 from worker.properties import parse
 from worker.transforms.java_regex import compile_java
@@ -184,16 +183,11 @@ class EnvVarConfigProvider(ConfigProvider):
         return ConfigData({key: self._variables[key] for key in keys if key in self._variables})
 
 
-#: The built-in providers by their short names.
-PROVIDERS: Final[Mapping[str, type[ConfigProvider]]] = MappingProxyType({
-    kind.__name__: kind for kind in (FileConfigProvider, DirectoryConfigProvider, EnvVarConfigProvider)})
-
-
 _GROUP: Final = "millrace.config_providers"
 
 
 def installed_provider(name: str) -> type[ConfigProvider] | None:
-    """The provider of an installed package that ``name`` means: the entry point's name, its class's path or an alias of it.
+    """The provider that ``name`` means: the entry point's name, its class's path or an alias of it.
 
     Imports the packages that declare providers.
 
@@ -201,7 +195,7 @@ def installed_provider(name: str) -> type[ConfigProvider] | None:
         ConfigInvalid: the package that has it can't be imported, or what it declares is no config provider.
     """
     broken: list[str] = []
-    for entry in entry_points(group=_GROUP):
+    for entry in entries(_GROUP):
         names = (entry.name, entry.value, entry.value.replace(":", "."))
         try:
             kind = entry.load()
@@ -232,14 +226,13 @@ def build_providers(worker_config: Mapping[str, str],
 
     Args:
         worker_config: the worker's properties.
-        find: finds a plugin's class by its name; called for names that are none of Millrace's own.
+        find: finds a provider's class by its name.
 
     Raises:
         ConfigInvalid: a class is missing or unknown, or a parameter is wrong; the message names the property.
     """
     providers: dict[str, ConfigProvider] = {}
-    available = ", ".join(kind.aliases[0] for kind in PROVIDERS.values())
-    by_name = {name: kind for short, kind in PROVIDERS.items() for name in (short, *kind.aliases)}
+    available = ", ".join(entry.load().aliases[0] for entry in own_entries(_GROUP).values())
     for alias in dict.fromkeys(item.strip() for item in worker_config.get("config.providers", "").split(",")):
         if not alias:
             continue
@@ -248,7 +241,7 @@ def build_providers(worker_config: Mapping[str, str],
         if not class_name:
             raise ConfigInvalid(f'Missing required configuration "{prefix}class": name the class of config provider {alias!r}; '
                                 f"there are {available}")
-        kind = by_name.get(class_name) or find(class_name)
+        kind = find(class_name)
         if kind is None:
             raise ConfigInvalid(f"Invalid value {class_name} for configuration {prefix}class: Class {class_name} could not be "
                                 f"found. Available config providers: {available}, and those of installed plugins")

@@ -4,68 +4,21 @@ from __future__ import annotations
 import logging
 import sys
 from functools import lru_cache
-from importlib.metadata import entry_points
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from connectors.entry_points import entries, own_entries
 from connectors.errors import ConfigInvalid
 from worker.transforms.base import Predicate, Side, Transform
-from worker.transforms.by_logical_table_router import ByLogicalTableRouter
-from worker.transforms.cast import Cast
-from worker.transforms.drop_headers import DropHeaders
-from worker.transforms.enforce_record_size import EnforceRecordSize
-from worker.transforms.event_router import EventRouter
-from worker.transforms.extract_changed_record_state import ExtractChangedRecordState
-from worker.transforms.extract_field import ExtractField
-from worker.transforms.extract_new_record_state import ExtractNewRecordState
-from worker.transforms.filter import Filter
-from worker.transforms.flatten import Flatten
-from worker.transforms.header_from import HeaderFrom
-from worker.transforms.header_to_value import HeaderToValue
-from worker.transforms.hoist_field import HoistField
-from worker.transforms.insert_field import InsertField
-from worker.transforms.insert_header import InsertHeader
-from worker.transforms.mask_columns import MaskColumns
-from worker.transforms.mask_field import MaskField
-from worker.transforms.partition_routing import PartitionRouting
-from worker.transforms.predicates import HasHeaderKey, RecordIsTombstone, TopicNameMatches
-from worker.transforms.read_to_insert_event import ReadToInsertEvent
-from worker.transforms.regex_router import RegexRouter
-from worker.transforms.replace_field import ReplaceField
-from worker.transforms.schema_change_event_filter import SchemaChangeEventFilter
-from worker.transforms.scripting import ContentBasedRouter, ExpressionFilter
-from worker.transforms.scylla_extract_new_record_state import ScyllaExtractNewRecordState
-from worker.transforms.scylla_flatten_columns import ScyllaFlattenColumns
-from worker.transforms.set_schema_metadata import SetSchemaMetadata
-from worker.transforms.timestamp_converter import TimestampConverter
-from worker.transforms.timestamp_router import TimestampRouter
-from worker.transforms.timezone_converter import TimezoneConverter
-from worker.transforms.value_to_key import ValueToKey
 from worker.transforms.versions import in_range, version_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
 _log = logging.getLogger("worker.plugins")
 
-#: Groups of entry points where other packages declare theirs: the name is what a configuration may call it.
+#: Groups of entry points: the name is what a configuration may call it.
 TRANSFORM_ENTRY_POINTS: Final = "millrace.transforms"
 PREDICATE_ENTRY_POINTS: Final = "millrace.predicates"
-
-#: The built-in transforms by their short names.
-TRANSFORMS: Final[Mapping[str, type[Transform]]] = MappingProxyType({
-    kind.__name__: kind for kind in (
-        # Kafka Connect's.
-        Cast, DropHeaders, ExtractField, Filter, Flatten, HeaderFrom, HoistField, InsertField, InsertHeader, MaskField,
-        RegexRouter, ReplaceField, SetSchemaMetadata, TimestampConverter, TimestampRouter, ValueToKey,
-        # Debezium's.
-        ByLogicalTableRouter, ContentBasedRouter, EnforceRecordSize, EventRouter, ExpressionFilter, ExtractChangedRecordState,
-        ExtractNewRecordState, HeaderToValue, PartitionRouting, ReadToInsertEvent, SchemaChangeEventFilter, TimezoneConverter,
-        # Millrace's own.
-        MaskColumns, ScyllaExtractNewRecordState, ScyllaFlattenColumns)})
-#: The built-in predicates by their short names.
-PREDICATES: Final[Mapping[str, type[Predicate]]] = MappingProxyType({
-    kind.__name__: kind for kind in (HasHeaderKey, RecordIsTombstone, TopicNameMatches)})
 
 
 class TransformType(NamedTuple):
@@ -100,7 +53,7 @@ def _names(short: str, kind: type[Transform | Predicate]) -> set[str]:
 
 
 def _declared(group: str) -> tuple[tuple[str, type], ...]:
-    """What installed packages declare and can be imported; read once for each ``sys.path``: a process never changes its own."""
+    """What packages declare and can be imported, Millrace's own first; read once for each ``sys.path``."""
     return _loaded(group, tuple(sys.path))
 
 
@@ -108,7 +61,7 @@ def _declared(group: str) -> tuple[tuple[str, type], ...]:
 def _loaded(group: str, path: tuple[str, ...]) -> tuple[tuple[str, type], ...]:
     del path
     found = []
-    for entry in entry_points(group=group):
+    for entry in entries(group):
         try:
             kind = entry.load()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code: the plugin registry reports it as a failure
@@ -119,15 +72,19 @@ def _loaded(group: str, path: tuple[str, ...]) -> tuple[tuple[str, type], ...]:
     return tuple(found)
 
 
+def builtin_stages() -> dict[str, type[Transform | Predicate]]:
+    """Millrace's own transforms and predicates by their short names. Blocks for some milliseconds the first time."""
+    return {name: entry.load() for group in (TRANSFORM_ENTRY_POINTS, PREDICATE_ENTRY_POINTS)
+            for name, entry in own_entries(group).items()}
+
+
 def declared_transforms() -> Iterator[tuple[str, type[Transform]]]:
     """Every transform class with its short name, the built-in ones first. Blocks for some milliseconds the first time."""
-    yield from TRANSFORMS.items()
     yield from ((name, kind) for name, kind in _declared(TRANSFORM_ENTRY_POINTS) if issubclass(kind, Transform))
 
 
 def declared_predicates() -> Iterator[tuple[str, type[Predicate]]]:
     """Every predicate class with its short name, the built-in ones first. Blocks for some milliseconds the first time."""
-    yield from PREDICATES.items()
     yield from ((name, kind) for name, kind in _declared(PREDICATE_ENTRY_POINTS) if issubclass(kind, Predicate))
 
 

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connectors.entry_points import own_entries
 from connectors.errors import ConfigInvalid, Skippable
 from connectors.schema import BYTES, INT32, OPTIONAL_BYTES, OPTIONAL_STRING, STRING, Schema, date, struct
 from tests.unit.converters.strategies import cases
-from worker.converters.base import CONVERTERS, ConverterPlugin, create_converter, create_header_converter
+from worker.converters.base import ENTRY_POINTS, HEADER_ENTRY_POINTS, create_converter, create_header_converter
 from worker.converters.bytearray import ByteArrayConverter
 from worker.converters.json import JsonConverter
 from worker.converters.simple_header import SimpleHeaderConverter
@@ -19,6 +20,7 @@ from worker.converters.string import StringConverter
 from worker.converters.values import parse_text
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
     from pathlib import Path
 
 
@@ -71,11 +73,14 @@ def test_a_wrong_option_names_the_property_of_the_converter() -> None:
         create_converter("io.confluent.connect.avro.AvroConverter", {}, False)
 
 
-@pytest.mark.parametrize("plugin", CONVERTERS, ids=lambda plugin: plugin.name)
-def test_every_converter_declares_its_options(plugin: ConverterPlugin) -> None:
-    definition = plugin.load().config_def
+@pytest.mark.parametrize("entry", {**own_entries(ENTRY_POINTS), **own_entries(HEADER_ENTRY_POINTS)}.values(),
+                         ids=lambda entry: entry.name)
+def test_every_converter_declares_its_options_and_its_java_name(entry: EntryPoint) -> None:
+    kind = entry.load()
+    definition = kind.config_def
+    assert kind.aliases[0].endswith(f".{entry.name}")
     # Kafka Connect's SimpleHeaderConverter has no options at all.
-    assert ("converter.type" in definition.keys) is not plugin.name.endswith("SimpleHeaderConverter")
+    assert ("converter.type" in definition.keys) is not entry.name.endswith("SimpleHeaderConverter")
     assert all(key.doc for key in definition.keys.values())
 
 

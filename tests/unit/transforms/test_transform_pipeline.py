@@ -17,8 +17,7 @@ from worker.transforms.base import Predicate, RecordFunction, SchemaCache, Side,
 from worker.transforms.options import PIPELINE_KEYS, transform_config_keys, transform_problems
 from worker.transforms.pipeline import Pipeline, Stage, TransformError, build_pipeline
 from worker.transforms.registry import (
-    PREDICATES,
-    TRANSFORMS,
+    builtin_stages,
     predicate_types,
     resolve_predicate,
     resolve_transform,
@@ -167,21 +166,26 @@ def test_problems_that_connect_finds_only_when_a_task_starts() -> None:
 
 
 def test_every_builtin_is_found_by_each_of_its_names() -> None:
-    for short, kind in TRANSFORMS.items():
+    stages = builtin_stages()
+    transforms = {short: kind for short, kind in stages.items() if issubclass(kind, Transform)}
+    predicates = {short: kind for short, kind in stages.items() if issubclass(kind, Predicate)}
+    assert len(transforms) == 31
+    assert len(predicates) == 3
+    for short, kind in transforms.items():
         for name in (short, *kind.aliases):
             for side in Side if kind.sided else (Side.VALUE,):
                 found = resolve_transform(f"{name}${side}" if kind.sided else name)
                 assert (found.kind, found.side) == (kind, side)
                 assert found.class_name.startswith(kind.aliases[0])
-    for short, predicate in PREDICATES.items():
+    for short, predicate in predicates.items():
         for name in (short, *predicate.aliases):
             assert resolve_predicate(name).kind is predicate
     assert [found.class_name for found in transform_types()] == sorted(found.class_name for found in transform_types())
-    assert {found.kind for found in predicate_types()} == set(PREDICATES.values())
+    assert {found.kind for found in predicate_types()} == set(predicates.values())
 
 
 def test_every_option_is_documented() -> None:
-    definitions = [kind.config_def for kind in TRANSFORMS.values()] + [kind.config_def for kind in PREDICATES.values()]
+    definitions = [kind.config_def for kind in builtin_stages().values()]
     for definition in definitions:
         for key in definition.keys.values():
             assert len(key.doc) > 10, key.name

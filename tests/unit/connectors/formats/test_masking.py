@@ -234,7 +234,7 @@ def test_hashes_mask_keys_too() -> None:
 @pytest.mark.parametrize(("options", "message"), [
     ({"type": "md5"}, "mask r: .*needs columns"),
     ({"columns": "a"}, "mask r: .*needs type"),
-    ({"columns": "a", "type": "rot13"}, "there is no type 'rot13'; types are default, replace"),
+    ({"columns": "a", "type": "rot13"}, "there is no type 'rot13'; types are chars, default"),
     ({"columns": "a", "type": "no.such:thing"}, "type=no.such:thing can't be loaded: No module named 'no'"),
     ({"columns": "(", "type": "md5"}, "mask.r.columns: Invalid regex"),
     ({"columns": " , ", "type": "md5"}, "name the columns"),

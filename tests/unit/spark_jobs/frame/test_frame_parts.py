@@ -9,10 +9,12 @@ import sys
 import urllib.error
 import urllib.request
 import zipfile
+from importlib.metadata import distribution, distributions
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from connectors.entry_points import own_entries
 from connectors.errors import ConfigInvalid, Fatal, Retriable
 from spark_jobs import package
 from spark_jobs.causes import cause_of, may_pass
@@ -209,9 +211,15 @@ def test_the_package_is_complete_and_the_same_every_time(tmp_path: Path) -> None
     path = package.build(tmp_path)
     assert path == package.build(tmp_path)
     names = zipfile.ZipFile(path).namelist()
-    assert {name.partition("/")[0] for name in names} == set(package.PACKAGES)
+    folders = {name.partition("/")[0] for name in names}
+    assert {name for name in folders if not name.endswith(".dist-info")} == set(package.PACKAGES)
     assert not [name for name in names if "__pycache__" in name]
     code = ("import sys; sys.path.insert(0, sys.argv[1]); import spark_jobs.dead_letters, worker.converters.avro as it; "
             "print(it.__file__)")
     done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert done.stdout.startswith(str(path))
+    # A Python worker of an executor has the zip alone: the masks' functions are found by its entry points.
+    (described,) = distributions(path=[str(path)])
+    assert (described.name, described.version) == ("millrace", distribution("millrace").version)
+    declared = {entry.name for entry in described.entry_points if entry.group == "millrace.masks"}
+    assert declared == set(own_entries("millrace.masks"))
