@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_jobs.testing import cases as data_cases
+from spark_jobs.testing import faults
 from spark_jobs.testing.kit import Kit, describe
 from spark_jobs.testing.model import RuleBroken
 from spark_jobs.testing.target import Unsupported
@@ -64,6 +65,12 @@ CASES: Final = {case.name: case for case in (
     Case("reserved_words", data_cases.reserved_words),
     Case("large_values", data_cases.large_values),
     Case("many_rows", data_cases.many_rows),
+    Case("refused_login", faults.refused_login),
+    Case("server_down", faults.server_down),
+    Case("server_slow", faults.server_slow),
+    Case("server_silent", faults.server_silent),
+    Case("connection_breaks_at_every_step", faults.connection_breaks_at_every_step),
+    Case("killed_at_every_step", faults.killed_at_every_step),
 )}
 
 
@@ -89,7 +96,7 @@ class Report:
         return [each.case for each in self.outcomes if each.state == state]
 
     def __str__(self) -> str:
-        lines = [f"{each.state:8} {each.case} ({each.seconds:.1f} s)" + (f": {each.text.splitlines()[0]}" if each.text else "")
+        lines = [f"{each.state:8} {each.case} ({each.seconds:.1f} s)" + (f": {each.text}" if each.text else "")
                  for each in self.outcomes]
         return "\n".join([f"conformance of {self.target}:", *lines])
 

@@ -55,13 +55,18 @@ class Kit:
     _changes: dict[str, list[Change]] = field(default_factory=lambda: defaultdict(list))
 
     def __post_init__(self) -> None:
-        self._feed = Feed(self.job)
+        self._feed = Feed(self.topic)
 
     # The sink.
 
+    @property
+    def topic(self) -> str:
+        """The topic that changes pretend to come from."""
+        return self.target.topic or self.job
+
     def properties(self, **options: str) -> dict[str, str]:
         """The job's properties, with ``options`` over the target's."""
-        return {"name": self.job, "kafka.bootstrap.servers": self.bootstrap or "127.0.0.1:1", "source.topics": self.job,
+        return {"name": self.job, "kafka.bootstrap.servers": self.bootstrap or "127.0.0.1:1", "source.topics": self.topic,
                 "source.format": "plain", "sink.type": self.target.sink_type, **self.target.options(), **options}
 
     def config(self, **options: str) -> Config:
@@ -95,11 +100,9 @@ class Kit:
             each.close()
         self._sinks.clear()
 
-    def secrets(self, **options: str) -> list[str]:
-        """Values of the sink's secret options."""
-        given = self.properties(**options)
-        return [given[name] for name, key in self.kind.config_def.keys.items()
-                if key.type is ConfigType.PASSWORD and given.get(name)]
+    def secret_names(self) -> list[str]:
+        """The sink's secret options."""
+        return [name for name, key in self.kind.config_def.keys.items() if key.type is ConfigType.PASSWORD]
 
     # Batches.
 

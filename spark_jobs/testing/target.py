@@ -57,6 +57,8 @@ class SinkTarget(ABC):
     waivers: Mapping[str, str] = {}
     #: Between the sink and its server; the sink's options name its port. None: the server is harmed by the methods below.
     gate: Gate | None = None
+    #: The topic that changes pretend to come from, of two partitions, for a sink that needs it to exist; empty: any name.
+    topic: str = ""
     #: The longest that the sink may take to say that its server is away or does not answer, in seconds.
     limit_s: float = 30.0
 
