@@ -9,7 +9,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import StringType, StructField, StructType
 
 from spark_jobs.contract import SYSTEM_COLUMNS, Batch, TableChanges
@@ -101,9 +101,10 @@ def frame(spark: SparkSession, schema: TableSchema, rows: Sequence[Mapping[str, 
     parts: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
     for row in rows:
         parts[row["kafka_partition_"]].append(row)
-    made = [spark.createDataFrame(arrow_table(schema, part)).coalesce(1) for _, part in sorted(parts.items())]
-    if not made:
-        return spark.createDataFrame(arrow_table(schema, [])).coalesce(1)
+    fields = [StructField(column.name, column.type) for column in schema.columns]
+    fields += [StructField(name, from_arrow_type(kind)) for name, kind in zip(SYSTEM_COLUMNS, _SYSTEM_TYPES, strict=True)]
+    made = [spark.createDataFrame(arrow_table(schema, part), StructType(fields)).coalesce(1)
+            for _, part in sorted(parts.items()) or [(0, [])]]
     return reduce(lambda left, right: left.union(right), made)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_jobs.testing import cases as data_cases
-from spark_jobs.testing import faults
+from spark_jobs.testing import declarations, faults, job_case
 from spark_jobs.testing.kit import Kit, describe
 from spark_jobs.testing.model import RuleBroken
 from spark_jobs.testing.target import Unsupported
@@ -47,6 +47,7 @@ class Case:
 
 
 CASES: Final = {case.name: case for case in (
+    Case("declarations", declarations.declarations),
     Case("replay", data_cases.replay),
     Case("older_after_newer", data_cases.older_after_newer, ("upsert", "ordering")),
     Case("delete", data_cases.delete, ("delete",)),
@@ -71,6 +72,7 @@ CASES: Final = {case.name: case for case in (
     Case("server_silent", faults.server_silent),
     Case("connection_breaks_at_every_step", faults.connection_breaks_at_every_step),
     Case("killed_at_every_step", faults.killed_at_every_step),
+    Case("poison_record", job_case.poison_record, kafka=True),
 )}
 
 

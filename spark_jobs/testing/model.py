@@ -5,6 +5,7 @@ import math
 from collections import Counter
 from datetime import UTC, datetime
 from decimal import Decimal
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def comparable(value: Any) -> Any:
         case datetime() if value.tzinfo is not None:
             return value.astimezone(UTC)
         case Decimal():
-            return value.normalize() if value else Decimal(0)
+            return Fraction(value)  # exact, and equal for equal numbers of different scales
         case dict():
             return tuple(sorted(((str(key), comparable(each)) for key, each in value.items()), key=repr))
         case list() | tuple():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from connectors.errors import Fatal, Retriable
 from spark_jobs.contract import Sink
+from spark_jobs.json_options import WHOLE
 from spark_jobs.metrics import JobMetric
 from spark_jobs.sinks.jdbc import plan as plans
 from spark_jobs.sinks.jdbc.config import CONFIG_DEF, INSERT, SPLIT, complaints, settings
@@ -220,7 +221,7 @@ def projected(changes: TableChanges, names: Columns, chosen: Settings) -> DataFr
     for number, (source, _) in enumerate(names.pairs):
         column = functions.col(_tick(source))
         if kinds[source] in _NESTED:
-            column = functions.to_json(column, {"ignoreNullFields": "false"})
+            column = functions.to_json(column, WHOLE)
         elif kinds[source] not in _PLAIN:
             column = column.cast("string")
         selected.append(column.alias(f"c{number}"))  # mapInArrow takes a point in a name for a path

@@ -76,3 +76,11 @@ def gate(db: Database) -> Iterator[Gate]:
 @pytest.mark.parametrize("case", cases())
 def test_conformance_of_upserts(case: str, db: Database, gate: Gate, spark: SparkSession, bootstrap: str) -> None:
     check_sink(JdbcTarget(db, gate), spark=spark, bootstrap=bootstrap, only=case)
+
+
+@pytest.mark.parametrize("case", ["replay", "delete", "many_rows", "connection_breaks_at_every_step", "killed_at_every_step"])
+def test_conformance_of_inserts(case: str, postgresql: Database, spark: SparkSession) -> None:
+    with Gate(*postgresql.login.address.hosts[0]) as gate:
+        target = JdbcTarget(postgresql, gate, **{"sink.jdbc.mode": "insert"})
+        target.supports = Supports(upsert=False, ordering=False, remembers_deletes=False)
+        check_sink(target, spark=spark, only=case)
