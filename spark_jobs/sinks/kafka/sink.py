@@ -12,7 +12,7 @@ from spark_jobs.contract import Batch, Sink, TableChanges
 from spark_jobs.groups import committed
 from spark_jobs.json_options import WHOLE
 from spark_jobs.metrics import JobMetric
-from spark_jobs.sinks.kafka.config import CONFIG, PRODUCER, TOPIC_CONFIG, Settings, group_of, target_topic
+from spark_jobs.sinks.kafka.config import CONFIG, PRODUCER, TOPIC_CONFIG, Settings, group_of, table_group, target_topic
 from spark_jobs.sinks.kafka.writer import EXPLAIN, no_points, write_all
 from spark_jobs.topics import create_topic
 
@@ -149,7 +149,7 @@ class KafkaSink(Sink):
             self._client,
             self._guarantee,
             stream,
-            f"{self._group}-{stream}" if stream else self._group,
+            table_group(self._group, stream) if stream else self._group,
             self._markers,
             {topic: self._sources[topic][0] for topic in topics},
             topics,
