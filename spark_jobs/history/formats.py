@@ -7,6 +7,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructField, StructType
 
 from spark_jobs.frames import column, numbered
+from spark_jobs.json_options import TIMES, WHOLE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,17 +17,15 @@ if TYPE_CHECKING:
 
 FORMATS: Final = ("parquet", "json", "csv", "avro")
 
-_TIMES: Final = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-                 "dateFormat": "yyyy-MM-dd", "timeZone": "UTC"}
 #: RFC 4180: doubled quotes, line ends allowed inside quotes; empty field = null, "" = empty string.
-_CSV: Final = {**_TIMES, "header": "true", "quote": '"', "escape": '"', "nullValue": "", "emptyValue": "",
+_CSV: Final = {**TIMES, "header": "true", "quote": '"', "escape": '"', "nullValue": "", "emptyValue": "",
                "ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false", "lineSep": "\n"}
 _WRITE: Final[dict[str, dict[str, str]]] = {
-    "parquet": {}, "avro": {}, "json": {**_TIMES},
+    "parquet": {}, "avro": {}, "json": {**TIMES},
     "csv": {**_CSV, "emptyValue": '""'},
 }
 _READ: Final[dict[str, dict[str, str]]] = {
-    "parquet": {}, "avro": {}, "json": {**_TIMES, "mode": "FAILFAST", "lineSep": "\n"},
+    "parquet": {}, "avro": {}, "json": {**TIMES, "mode": "FAILFAST", "lineSep": "\n"},
     # Spark takes a field for null that equals nullValue, quoted or not; its parser gives nullValue for empty fields without
     # quotes only. So the value must be one that no text has.
     "csv": {**_CSV, "multiLine": "true", "mode": "FAILFAST", "maxCharsPerColumn": "-1", "nullValue": "\0null\0"},
@@ -68,7 +67,7 @@ def load(spark: SparkSession, paths: Sequence[str], kind: str, schema: StructTyp
 
 def json_lines(frame: DataFrame) -> DataFrame:
     """Each row as JSON text in one column: nulls and microseconds are kept; lazy."""
-    return frame.select(f.to_json(f.struct(*map(column, frame.columns)), {**_TIMES, "ignoreNullFields": "false"}).alias("json"))
+    return frame.select(f.to_json(f.struct(*map(column, frame.columns)), WHOLE).alias("json"))
 
 
 def stored_schema(schema: StructType, kind: str) -> StructType:
@@ -89,7 +88,7 @@ def _encoded(field: StructField) -> Column:
     if isinstance(field.dataType, BinaryType):
         value = f.base64(value)
     elif _textual(field.dataType):
-        value = f.to_json(value, _TIMES)
+        value = f.to_json(value, TIMES)
     return value.alias(field.name)
 
 
@@ -98,7 +97,7 @@ def _decoded(field: StructField) -> Column:
     if isinstance(field.dataType, BinaryType):
         value = f.unbase64(value)
     elif _textual(field.dataType):
-        value = f.from_json(value, field.dataType.json(), {**_TIMES, "mode": "FAILFAST"})
+        value = f.from_json(value, field.dataType.json(), {**TIMES, "mode": "FAILFAST"})
     return value.alias(field.name)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, at_least, between, one_of
 from spark_jobs.contract import Batch, Sink
+from spark_jobs.json_options import TIMES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,7 +95,7 @@ class ConsoleSink(Sink):
         shown = frame.limit(limit)
         lines: Sequence[str]
         if config["sink.console.format"] == "json":
-            found = shown.toJSON().collect() if limit else []
+            found = _as_json(shown) if limit else []
             head = f'{{"table_":{_quoted(name)},'
             lines = [head + line[1:] if line != "{}" else head[:-1] + "}" for line in found]
             rows = frame.count() if config["sink.console.count"] else len(found)
@@ -130,6 +131,12 @@ def text(value: object) -> str:
 def cut(cell: str, longest: int) -> str:
     """``cell``, at most ``longest`` characters long."""
     return cell if longest < 1 or len(cell) <= longest else cell[: max(0, longest - 1)] + "…"
+
+
+def _as_json(frame: DataFrame) -> list[str]:
+    from pyspark.sql import functions as f
+
+    return [row.json for row in frame.select(f.to_json(f.struct("*"), TIMES).alias("json")).collect()]
 
 
 def _as_text(raw: DataFrame) -> DataFrame:

@@ -178,7 +178,7 @@ class MySql:
             host=host, port=port, user=login.user, password=login.password, database=login.address.database, charset="utf8mb4",
             autocommit=False, connect_timeout=max(1, login.connect_timeout_ms // 1000), program_name="millrace",
             # A server that vanished: the longest statement, and some time to say so.
-            read_timeout=login.statement_timeout_ms // 1000 + 30 if login.statement_timeout_ms else None, write_timeout=60,
+            read_timeout=login.statement_timeout_ms // 1000 + 10 if login.statement_timeout_ms else None, write_timeout=60,
             client_flag=CLIENT.FOUND_ROWS, **tls)
         with connection.cursor() as cursor:
             # Backslash escapes on and bad values refused, whatever the server's default is.

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from connectors.errors import Fatal, Retriable
 from spark_jobs.contract import Sink
 from spark_jobs.frames import numbered
+from spark_jobs.json_options import WHOLE
+from spark_jobs.metrics import JobMetric
 from spark_jobs.sinks.jdbc import plan as plans
 from spark_jobs.sinks.jdbc.config import CONFIG_DEF, INSERT, SPLIT, complaints, settings
 from spark_jobs.sinks.jdbc.dialects import dialect
@@ -35,6 +37,13 @@ _NESTED: Final = ("array", "map", "struct", "variant")
 _PLAIN: Final = ("byte", "short", "integer", "long", "float", "double", "decimal", "boolean", "string", "varchar", "char",
                  "binary", "date", "timestamp", "timestamp_ntz")
 _EXPIRE_EVERY_S: Final = 60.0
+METRICS: Final = (
+    JobMetric("jdbc_rows_total", "counter", "rows", "Rows given to tasks of this run, before reduction per key."),
+    JobMetric("jdbc_loaded_total", "counter", "rows", "Rows loaded into tables in this run."),
+    JobMetric("jdbc_skipped_total", "counter", "rows", "Rows left out because they were committed before (mode insert)."),
+    JobMetric("jdbc_bad_total", "counter", "rows", "Rows that the database refused and that were put aside in this run."),
+    JobMetric("jdbc_retries_total", "counter", "", "Transactions that were tried again in this run."),
+)
 
 
 @dataclass(slots=True)
@@ -53,6 +62,7 @@ class JdbcSink(Sink):
 
     config_def: ClassVar[ConfigDef] = CONFIG_DEF
     guarantees: ClassVar[tuple[str, ...]] = ("exactly-once", "at-least-once", "none")
+    metrics: ClassVar[tuple[JobMetric, ...]] = METRICS
 
     def __init__(self, context: JobContext) -> None:
         super().__init__(context)
@@ -216,7 +226,7 @@ def projected(changes: TableChanges, names: Columns, chosen: Settings) -> DataFr
     for number, (source, _) in enumerate(names.pairs):
         column = functions.col(f"c{number}")
         if kinds[source] in _NESTED:
-            column = functions.to_json(column, {"ignoreNullFields": "false"})
+            column = functions.to_json(column, WHOLE)
         elif kinds[source] not in _PLAIN:
             column = column.cast("string")
         selected.append(column.alias(f"c{number}"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 from connectors import topic_names
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, at_least, between, invalid, one_of
@@ -208,6 +209,15 @@ def target_topic(template: str, topic: str, namespace: str) -> str:
         return _BAD.sub("_", topic if found.group(1) == "topic" else namespace)
 
     return _PLACEHOLDER.sub(fill, template)[:topic_names.LONGEST]
+
+
+def table_group(group: str, namespace: str) -> str:
+    """The consumer group that keeps the positions of one table's rows. Pure.
+
+    Kafka's client takes printable ASCII only: a namespace with other letters is written as in URLs.
+    """
+    plain = namespace.isascii() and namespace.isprintable()
+    return f"{group}-{namespace if plain else quote(namespace, safe='')}"
 
 
 def group_of(config: Config) -> str:

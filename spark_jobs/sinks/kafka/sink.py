@@ -11,8 +11,9 @@ from spark_jobs.causes import cause_of
 from spark_jobs.contract import Batch, Sink, TableChanges
 from spark_jobs.frames import numbered
 from spark_jobs.groups import committed
+from spark_jobs.json_options import WHOLE
 from spark_jobs.metrics import JobMetric
-from spark_jobs.sinks.kafka.config import CONFIG, PRODUCER, TOPIC_CONFIG, Settings, group_of, target_topic
+from spark_jobs.sinks.kafka.config import CONFIG, PRODUCER, TOPIC_CONFIG, Settings, group_of, table_group, target_topic
 from spark_jobs.sinks.kafka.writer import EXPLAIN, no_points, write_all
 from spark_jobs.topics import create_topic
 
@@ -126,16 +127,15 @@ class KafkaSink(Sink):
                 f"{', '.join(names)}"
             )
         system = ["ums_id_", "ums_ts_", "ums_op_", "ums_uid_"]
-        options = {"ignoreNullFields": "false"}
         own = {name: f.col(f"c{number}").alias(name) for number, name in enumerate(names)}
-        key = f.to_json(f.struct(*[own[name] for name in keys]), options) if keys else f.lit(None).cast("string")
+        key = f.to_json(f.struct(*[own[name] for name in keys]), WHOLE) if keys else f.lit(None).cast("string")
         rows = frame.select(
             f.col("kafka_topic_").alias("topic"),
             f.col("kafka_partition_").alias("partition"),
             f.col("kafka_offset_").alias("offset"),
             f.col("ums_ts_").alias("timestamp"),
             key.cast("binary").alias("key"),
-            f.to_json(f.struct(*own.values(), *system), options).cast("binary").alias("value"),
+            f.to_json(f.struct(*own.values(), *system), WHOLE).cast("binary").alias("value"),
         )
         return self._write(batch, rows, table.schema.namespace, {topic: table.schema.namespace for topic, _ in batch.ranges})
 
@@ -151,7 +151,7 @@ class KafkaSink(Sink):
             self._client,
             self._guarantee,
             stream,
-            f"{self._group}-{stream}" if stream else self._group,
+            table_group(self._group, stream) if stream else self._group,
             self._markers,
             {topic: self._sources[topic][0] for topic in topics},
             topics,

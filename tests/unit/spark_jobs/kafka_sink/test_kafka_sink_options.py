@@ -7,7 +7,7 @@ import pytest
 
 from connectors.errors import ConfigInvalid
 from spark_jobs.config_keys import FRAME
-from spark_jobs.sinks.kafka.config import CONFIG, Settings, group_of, target_topic
+from spark_jobs.sinks.kafka.config import CONFIG, Settings, group_of, table_group, target_topic
 from spark_jobs.sinks.kafka.markers import marker_key
 from spark_jobs.sinks.kafka.sink import KafkaSink
 from spark_jobs.sinks.kafka.writer import header_lists, millis
@@ -68,3 +68,9 @@ def test_timestamps_and_headers_of_records() -> None:
     batch: Any = pa.RecordBatch.from_arrays([pa.array([None, [{"key": "a", "value": None}], []], kind)], names=["headers"])
     assert header_lists(batch) == [None, [("a", None)], None]
     assert header_lists(pa.RecordBatch.from_arrays([pa.array([None, []], kind)], names=["headers"])) is None
+
+
+def test_groups_of_tables_have_letters_that_kafkas_client_takes() -> None:
+    assert table_group("job-written", "shop.order lines%20") == "job-written-shop.order lines%20"
+    assert table_group("job-written", "shop.T\u00e4ble%") == "job-written-shop.T%C3%A4ble%25"
+    assert table_group("g", "a\tb") == "g-a%09b"

@@ -1,0 +1,163 @@
+"""A driver of the kit's own, which writes one batch and is killed meanwhile, with all Python that it has in Spark's workers.
+
+It uses the JVM of the caller's session, which saves most of its start; or a JVM of its own, which is killed with it.
+"""
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+from typing import IO, TYPE_CHECKING, Any, Final, Self
+
+from compose.local.jvm import FAST_START
+from compose.local.worker import children
+from spark_jobs.testing.model import RuleBroken
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+    from spark_jobs.testing.batches import BatchData
+
+_READY: Final = b"ready\n"
+_WRITTEN: Final = b"written\n"
+_START_S: Final = 120.0
+
+
+class Child:
+    """One driver process. A context manager; its end kills it.
+
+    Args:
+        properties: the job's.
+        spark: the session whose JVM it uses; None: one of its own.
+    """
+
+    def __init__(self, properties: Mapping[str, str], spark: SparkSession | None) -> None:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(each for each in sys.path if each)}
+        self._jvm = 0
+        if spark is not None:
+            gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - knows its process, port and secret
+            self._jvm = gateway.proc.pid
+            environment |= {"PYSPARK_GATEWAY_PORT": str(gateway.gateway_parameters.port),
+                            "PYSPARK_GATEWAY_SECRET": gateway.gateway_parameters.auth_token}
+        self._process = subprocess.Popen([sys.executable, "-m", "spark_jobs.testing.child"], stdin=subprocess.PIPE,
+                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+        self._said: list[bytes] = []
+        self._errors: list[bytes] = []
+        self._news = threading.Condition()
+        self._readers = [threading.Thread(target=self._read, args=(stream, lines), daemon=True)
+                         for stream, lines in ((self._process.stdout, self._said), (self._process.stderr, self._errors))]
+        for each in self._readers:
+            each.start()
+        self._send(dict(properties))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        self._process.wait()
+        for each in self._readers:
+            each.join(10)
+        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+
+    def wait_ready(self) -> None:
+        """Blocks until it has a session.
+
+        Raises:
+            RuleBroken: it ended.
+        """
+        with self._news:
+            self._news.wait_for(lambda: _READY in self._said or not self.alive(), _START_S)
+        if _READY not in self._said:
+            raise RuleBroken(f"the child process ended or hangs: {b''.join(self._errors[-20:]).decode(errors='replace')}")
+
+    def write(self, data: BatchData) -> None:
+        """Let it write a batch; returns at once."""
+        self._send(data)
+
+    def written(self) -> bool:
+        """Whether it has written the batch.
+
+        Raises:
+            RuleBroken: it failed to.
+        """
+        if not self.alive() and _WRITTEN not in self._said and self._process.returncode > 0:
+            raise RuleBroken(f"the child process failed: {b''.join(self._errors[-20:]).decode(errors='replace')}")
+        return _WRITTEN in self._said
+
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """SIGKILL for the driver, everything that it started, and Spark's Python workers. Any thread may call it."""
+        workers = [worker for daemon in children(self._jvm) for worker in children(daemon)] if self._jvm else []
+        for number in (*_family(self._process.pid), *workers):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
+
+    def _send(self, value: Any) -> None:
+        stream = self._process.stdin
+        assert stream is not None, "made with a pipe"  # noqa: S101 - for the type checker
+        with contextlib.suppress(BrokenPipeError):  # it has ended: who waits for it says why
+            pickle.dump(value, stream)
+            stream.flush()
+
+    def _read(self, stream: IO[bytes], lines: list[bytes]) -> None:
+        for line in stream:
+            with self._news:
+                lines.append(line)
+                self._news.notify_all()
+        with self._news:
+            self._news.notify_all()
+
+
+def _family(pid: int) -> list[int]:
+    return [pid, *(each for child in children(pid) for each in _family(child))]
+
+
+def _attached() -> SparkSession:
+    """The session of the JVM that the environment names, for this process."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    gateway: Any = launch_gateway()  # type: ignore[no-untyped-call]
+    scala = gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
+    java = gateway.jvm.org.apache.spark.api.java.JavaSparkContext(scala)
+    return SparkSession(SparkContext(gateway=gateway, jsc=java, conf=SparkConf(_jconf=java.getConf())))
+
+
+def main() -> None:
+    """The child: properties and then a batch come as pickles by standard input."""
+    from spark_jobs import registry
+    from spark_jobs.session import build_session, submitted
+    from spark_jobs.testing.kit import checked, make_sink
+
+    out = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)  # what a sink prints goes elsewhere
+    config = checked(pickle.load(sys.stdin.buffer))  # noqa: S301 - from the process that started this one
+    spark = _attached() if submitted() else build_session(
+        "kit", master="local[2]", extra_jars=registry.sink_class(config["sink.type"]).jars(config),
+        conf={"spark.driver.memory": "512m", "spark.driver.extraJavaOptions": " ".join(FAST_START)})
+    out.write(_READY)
+    data: BatchData = pickle.load(sys.stdin.buffer)  # noqa: S301 - as above
+    batch = data.frames(spark)
+    sink = make_sink(config, spark)
+    sink.open()
+    sink.write(batch)
+    out.write(_WRITTEN)
+    sys.stdin.buffer.read()  # until it is killed
+
+
+if __name__ == "__main__":
+    main()

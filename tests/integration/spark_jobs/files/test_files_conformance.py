@@ -1,0 +1,50 @@
+"""The conformance kit on the files sink, in Parquet."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from spark_jobs import history
+from spark_jobs.testing import SinkTarget, Supports, cases, check_sink
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from spark_jobs.contract import Column, TableSchema
+
+
+class FilesTarget(SinkTarget):
+    """A folder."""
+
+    sink_type = "files"
+    supports = Supports(upsert=False, ordering=False, remembers_deletes=False, transactions=True)
+
+    def __init__(self, spark: SparkSession, path: Path) -> None:
+        self.spark = spark
+        self.path = path
+
+    def options(self) -> Mapping[str, str]:
+        return {"sink.files.path": str(self.path)}
+
+    def rows(self, schema: TableSchema) -> list[dict[str, Any]]:
+        found = history.find_tables(self.spark, str(self.path))
+        if schema.namespace not in {name for each in found for name in each.namespaces}:
+            return []
+        rows = history.read(self.spark, str(self.path), schema.namespace).collect()
+        return [row.asDict(recursive=True) for row in rows]
+
+    def stored(self, column: Column, value: Any) -> Any:
+        """Spark's rows have timestamps in local time, without a zone."""
+        return value.astimezone().replace(tzinfo=None) if column.type.typeName() == "timestamp" else value
+
+    def folder(self) -> Path:
+        return self.path
+
+
+@pytest.mark.parametrize("case", cases())
+def test_conformance(case: str, spark: SparkSession, bootstrap: str, tmp_path: Path) -> None:
+    check_sink(FilesTarget(spark, tmp_path), spark=spark, bootstrap=bootstrap, only=case)
