@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import types as t
 
 from connectors.errors import Skippable
+from connectors.formats.cql_schema import CQL_TYPE
+from connectors.formats.masking import masked_by
 from connectors.schema import DATE, DECIMAL, TIME, TIMESTAMP, Field, Schema, Type
 from spark_jobs import contract
 
@@ -101,6 +103,16 @@ _NAMED_MEANINGS: Final = {
 }
 
 
+#: By the CQL type that partition updates, and events of the materializer, say of a column.
+_CQL_MEANINGS: Final = {
+    (Type.STRING, "uuid"): contract.UUID,
+    (Type.STRING, "timeuuid"): contract.UUID,
+    (Type.STRING, "decimal"): contract.NUMBER,
+    (Type.STRING, "varint"): contract.NUMBER,
+    (Type.INT64, "time"): contract.TIME,
+}
+
+
 def form_of(schema: Schema) -> Form:
     """How values of ``schema`` are written."""
     if schema.name is not None:
@@ -131,6 +143,11 @@ def meaning_of(schema: Schema) -> str:
         return _MEANINGS[form]
     if with_variable_scale(schema, TEXT) != schema:
         return contract.NUMBER  # somewhere inside of it
+    if schema.type is Type.STRING and masked_by(schema) is not None:
+        return ""  # text such as a hash or stars
+    cql = _CQL_MEANINGS.get((schema.type, schema.parameter(CQL_TYPE) or ""))
+    if cql is not None:
+        return cql
     # A schema may have a known name on another type; only those that the tables above know mean something.
     if schema.name is None or (schema.type is not Type.STRING and (schema.type, schema.name) not in _LOGICAL):
         return ""

@@ -59,6 +59,8 @@ class PostgreSql:
         name = column.type.typeName()
         if name == "decimal":
             return f"numeric({column.type.precision},{column.type.scale})"  # type: ignore[attr-defined]
+        if column.key and (column.meaning, name) == (NUMBER, "string"):
+            return "text"  # two texts may be one number, and rows are told apart before they come here
         return _MEANT.get((column.meaning, name)) or _TYPES.get(name, "text")  # intervals and the like come as text
 
     def system_type(self, name: str) -> str:

@@ -134,6 +134,7 @@ def test_which_types_serve(kind: str, wanted: str, present: str, serves: str | N
     (Column("a", t.StringType(), meaning="zoned_time"), "time with time zone", "longtext"),
     (Column("a", t.TimestampType(), meaning="local_timestamp"), "timestamp without time zone", "datetime(6)"),
     (Column("a", t.StringType(), meaning="number"), "numeric", "longtext"),
+    (Column("a", t.StringType(), key=True, meaning="number"), "text", "varchar(255)"),
     (Column("a", t.DecimalType(38, 18), meaning="number"), "numeric(38,18)", "decimal(38,18)"),
     (Column("a", t.ArrayType(t.StringType()), meaning="number"), "jsonb", "json"),
 ])

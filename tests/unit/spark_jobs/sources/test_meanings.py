@@ -12,14 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import types as t
 
+from connectors.cql.types import CqlType
 from connectors.errors import Skippable
-from connectors.schema import INT32, STRING, Schema, Type, array
+from connectors.formats.cql_schema import typed
+from connectors.formats.masking import DEBEZIUM_MASKED
+from connectors.schema import INT32, STRING, Schema, Type, array, struct
 from spark_jobs.contract import LOCAL_TIMESTAMP, NUMBER, TIME, UUID, ZONED_TIME, Column
 from spark_jobs.sources.avro import connect_schema
 from spark_jobs.sources.columns import fixer
 from spark_jobs.sources.tables import from_json, merged, to_json
 from spark_jobs.sources.types import VARIABLE, meaning_of, spark_type, with_variable_scale
 from tests.unit.spark_jobs.sources.support import Table, envelope_schema, member, message
+from worker.converters.avro_schema import AvroSettings, avro_text
+from worker.converters.json import JsonConverter
 from worker.converters.json_read import read_schema
 
 VARIABLE_JSON: dict[str, Any] = {
@@ -60,6 +65,13 @@ def unscaled(number: int) -> bytes:
         (Schema(Type.BYTES, name="io.debezium.data.Uuid"), ""),
         (Schema(Type.INT32, name="io.debezium.time.NanoTime"), ""),
         (STRING, ""),
+        (typed(CqlType("timeuuid"), "x", optional=True), UUID),
+        (typed(CqlType("decimal"), "x", optional=False), NUMBER),
+        (typed(CqlType("varint"), "x", optional=False), NUMBER),
+        (typed(CqlType("time"), "x", optional=True), TIME),
+        (typed(CqlType("timestamp"), "x", optional=True), ""),
+        (typed(CqlType("text"), "x", optional=True), ""),
+        (Schema(Type.STRING, name="io.debezium.data.Uuid", parameters=((DEBEZIUM_MASKED, "true"),)), ""),
         (VARIABLE_SCHEMA, NUMBER),
         (array(VARIABLE_SCHEMA), NUMBER),
     ],
@@ -139,3 +151,16 @@ def test_the_option_says_what_columns_become(parameter: str, kind: str) -> None:
     assert marked.value_schema.parameter(VARIABLE) == parameter
     assert spark_type(marked).simpleString() == f"array<{kind}>"
     assert with_variable_scale(INT32, parameter) == INT32
+
+
+@pytest.mark.parametrize("kind", ["uuid", "decimal", "varint", "time"])
+def test_cql_types_are_known_after_both_converters(kind: str) -> None:
+    schema = struct("r", {"a": typed(CqlType(kind), "x", optional=True)})
+    wanted = {"uuid": UUID, "time": TIME}.get(kind, NUMBER)
+    through_avro = connect_schema(avro_text(schema, AvroSettings()))
+    written = JsonConverter({"schemas.enable": "true"}).from_connect("t", schema, {"a": None})
+    assert written is not None
+    through_json = read_schema(json.loads(written)["schema"], replace_null=True)
+    for read in (through_avro, through_json):
+        assert read is not None
+        assert meaning_of(read.fields[0].schema) == wanted
