@@ -31,6 +31,15 @@ UMS_COLUMNS: Final = ("ums_id_", "ums_ts_", "ums_op_", "ums_uid_")
 KAFKA_COLUMNS: Final = ("kafka_topic_", "kafka_partition_", "kafka_offset_")
 SYSTEM_COLUMNS: Final = (*UMS_COLUMNS, *KAFKA_COLUMNS)
 
+#: What a column's values are where the Spark type does not say it (``Column.meaning``). UUID and NUMBER are strings (a decimal
+#: as text, of any scale), ZONED_TIME too; TIME is nanoseconds since midnight (bigint; negative, or a day and more, where the
+#: source allows it); LOCAL_TIMESTAMP is a date and time without a zone, as if it were UTC.
+UUID: Final = "uuid"
+NUMBER: Final = "number"
+TIME: Final = "time"
+ZONED_TIME: Final = "zoned_time"
+LOCAL_TIMESTAMP: Final = "local_timestamp"
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -42,6 +51,7 @@ class Column:
         nullable: whether null is allowed; key columns are not.
         key: whether it belongs to the primary key.
         length: characters or bytes at most, where the source says so (VARCHAR(20)); None otherwise.
+        meaning: what the values are, where the Spark type does not say it; one of the names below, or empty.
     """
 
     name: str
@@ -49,6 +59,7 @@ class Column:
     nullable: bool = True
     key: bool = False
     length: int | None = None
+    meaning: str = ""
 
 
 @dataclass(frozen=True, slots=True)

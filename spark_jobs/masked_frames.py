@@ -64,7 +64,7 @@ def _masked(table: TableChanges, masks: Masks) -> TableChanges:
 
 def _masked_column(column: Column, mask: Mask) -> Column:
     if mask.schema.type is Type.STRING and mask.schema.name is None:
-        return replace(column, type=t.StringType(), length=None)
+        return replace(column, type=t.StringType(), length=None, meaning="")
     return column
 
 

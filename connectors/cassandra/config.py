@@ -17,6 +17,7 @@ from connectors.cql.tls import TlsSettings
 from connectors.errors import ConfigInvalid
 from connectors.formats import masking
 from connectors.new_tables import NEW_TABLES
+from connectors.number_keys import DECIMALS, VARINTS
 from connectors.options import ConfigProblem, invalid
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ __all__ = ["CONFIG", "Node", "TaskSettings", "backfill_settings", "event_setting
            "problems", "session_settings", "shard", "table_lists", "task_count", "task_node", "task_settings", "warnings"]
 
 #: Options that count for the debezium form only.
-_DEBEZIUM_ONLY: Final = (keys.CLUSTER, keys.TOMBSTONES, keys.EXTENDED, keys.DECIMALS, keys.VARINTS)
+_DEBEZIUM_ONLY: Final = (keys.CLUSTER, keys.TOMBSTONES, keys.EXTENDED, keys.LOGICAL, DECIMALS, VARINTS)
 
 
 class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,8 +154,9 @@ def event_settings(config: Config) -> EventSettings:
         output_format=cast('Literal["partition-update", "partition-update-raw", "debezium"]', _word(config, keys.OUTPUT)),
         tombstones=config[keys.TOMBSTONES],
         extended=config[keys.EXTENDED],
-        decimals=cast('Literal["double", "precise", "string"]', _word(config, keys.DECIMALS)),
-        varints=cast('Literal["long", "precise", "string"]', _word(config, keys.VARINTS)),
+        decimals=cast('Literal["double", "precise", "string"]', _word(config, DECIMALS)),
+        varints=cast('Literal["long", "precise", "string"]', _word(config, VARINTS)),
+        logical=_word(config, keys.LOGICAL) == "named",
         excluded=frozenset(str(each).strip() for each in config[keys.EXCLUDED] or () if str(each).strip()),
         masks=masking.parse_rules(config.raw, debezium=False),
     )

@@ -14,6 +14,7 @@ from connectors.cassandra.config_rules import (
 )
 from connectors.formats.masking import SOURCE_KEYS as MASK_KEYS
 from connectors.new_tables import new_tables_key
+from connectors.number_keys import decimals_key, logical_types_key, varints_key
 from connectors.options import ConfigDef, ConfigKey, ConfigType, Importance, Width, at_least, between, words
 
 # Connection
@@ -54,8 +55,7 @@ CLUSTER: Final = "cassandra.cluster.name"
 OUTPUT: Final = "output.format"
 TOMBSTONES: Final = "tombstones.on.delete"
 EXTENDED: Final = "cassandra.debezium.extended"
-DECIMALS: Final = "decimal.handling.mode"
-VARINTS: Final = "varint.handling.mode"
+LOGICAL: Final = "cassandra.logical.types"
 EXCLUDED: Final = "field.exclude.list"
 # Backfill
 SNAPSHOT: Final = "snapshot.mode"
@@ -272,14 +272,9 @@ CONFIG: Final = ConfigDef([
               doc="Debezium form: whether to say also what Debezium's connector leaves out: changes of static columns, and of "
                   "collections whether they were overwritten and which elements were removed. With false these are counted "
                   "in cassandra_dropped_changes_total."),
-    ConfigKey(name=DECIMALS, type=ConfigType.STRING, default="double", validator=words("double", "precise", "string"),
-              group=_EVENTS, display_name="Decimals",
-              doc="Debezium form: how values of type decimal are written. double loses precision; precise is Kafka Connect's "
-                  "Decimal; string is text."),
-    ConfigKey(name=VARINTS, type=ConfigType.STRING, default="long", validator=words("long", "precise", "string"),
-              group=_EVENTS, display_name="Varints",
-              doc="Debezium form: how values of type varint are written. long holds 64 bits; precise is Kafka Connect's "
-                  "Decimal; string is text."),
+    decimals_key("double", _EVENTS),
+    varints_key("long", _EVENTS, "long", "precise", "string"),
+    logical_types_key(LOGICAL, _EVENTS, "Debezium's connector", "time is io.debezium.time.NanoTime,"),
     ConfigKey(name=EXCLUDED, type=ConfigType.LIST, default=[], group=_EVENTS, width=Width.LONG,
               display_name="Columns left out", example="shop.customers.phone",
               doc="Debezium form: columns to leave out, as a comma-separated list of keyspace.table.column; columns of the key "

@@ -10,12 +10,15 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from connectors import schema
+from connectors.cql.debezium_names import Names
 from connectors.cql.types import CqlType, to_text
 from connectors.errors import Fatal
 
 if TYPE_CHECKING:
     from connectors.schema import Schema
 
+#: What the Java connector writes.
+JAVA: Final = Names()
 _DATE: Final = schema.date(optional=True)
 _TIMESTAMP: Final = schema.timestamp(optional=True)
 _SCALARS: Final = {
@@ -43,25 +46,27 @@ def type_name(kind: CqlType) -> str:
     return _NAMES.get(kind.name, kind.name.upper())
 
 
-def connect_schema(kind: CqlType, *, name_prefix: str) -> Schema:
+def connect_schema(kind: CqlType, *, name_prefix: str, names: Names = JAVA) -> Schema:
     """The schema of the values that ``connectors.cql.values.decoder(kind)`` gives; equal types give the same object.
 
     Args:
         kind: the type of the base table (a multicell list is an array there, whatever its log holds).
         name_prefix: of the names of structs, with its last dot: ``prefix.keyspace.table.``.
+        names: of the forms of uuids, times of the day, decimals and varints; their values are changed by ``Names.form``.
 
     Raises:
         Fatal: there is no such type.
     """
-    return _schema(kind, name_prefix)
+    return _schema(kind, name_prefix, names)
 
 
 @lru_cache(maxsize=10_000)
-def _schema(kind: CqlType, prefix: str) -> Schema:
-    scalar = _SCALARS.get(kind.name)
+def _schema(kind: CqlType, prefix: str, names: Names) -> Schema:
+    form = names.form(kind.name)
+    scalar = form.schema if form is not None else _SCALARS.get(kind.name)
     if scalar is not None:
         return scalar
-    members = [_schema(member, prefix) for member in kind.arguments]
+    members = [_schema(member, prefix, names) for member in kind.arguments]
     if kind.name in {"list", "set", "vector", "timed_list"}:
         return schema.array(members[0], optional=True)
     if kind.name == "map":

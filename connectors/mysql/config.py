@@ -28,6 +28,7 @@ from connectors.mysql.heartbeat import HeartbeatSettings
 from connectors.mysql.settings import ConnectionSettings, TlsSettings
 from connectors.mysql.snapshot.model import SnapshotSettings
 from connectors.mysql.types import ValueOptions
+from connectors.number_keys import DECIMALS
 
 if TYPE_CHECKING:
     from connectors.options import Config
@@ -116,7 +117,7 @@ def value_options(config: Config, server: str) -> ValueOptions:
         server: ``mysql`` or ``mariadb``: what the server is.
     """
     return ValueOptions(
-        decimal_mode=cast("Any", word(config, ek.DECIMALS)),
+        decimal_mode=cast("Any", word(config, DECIMALS)),
         time_mode=cast("Any", word(config, ek.TIMES)),
         bigint_unsigned_mode=cast("Any", word(config, ek.UNSIGNED)),
         binary_mode=cast("Any", word(config, ek.BINARIES)),

@@ -6,6 +6,7 @@ from typing import Final
 from connectors.java_regex import java_expression
 from connectors.mysql import logical
 from connectors.mysql.config_keys_rules import complaint, key_columns, operations, regex_list, topic_name
+from connectors.number_keys import decimals_key
 from connectors.options import REQUIRED, ConfigKey, ConfigType, Importance, Width, all_of, at_least, between, non_empty, words
 
 PREFIX: Final = "topic.prefix"
@@ -22,7 +23,6 @@ TRANSACTIONS: Final = "provide.transaction.metadata"
 QUERY: Final = "include.query"
 EXTENDED_HEADERS: Final = "extended.headers.enabled"
 
-DECIMALS: Final = "decimal.handling.mode"
 TIMES: Final = "time.precision.mode"
 UNSIGNED: Final = "bigint.unsigned.handling.mode"
 BINARIES: Final = "binary.handling.mode"
@@ -109,9 +109,7 @@ KEYS: Final = (
               doc="Whether records carry headers with the prefix, the task's number and the connector's name, where the output "
                   "form has them."),
 
-    ConfigKey(name=DECIMALS, type=ConfigType.STRING, default="precise", validator=words("precise", "double", "string"),
-              group=_VALUES, display_name="Decimals",
-              doc="DECIMAL and NUMERIC as precise (Connect's Decimal), double (which can lose digits) or string."),
+    decimals_key("precise", _VALUES),
     ConfigKey(name=TIMES, type=ConfigType.STRING, default="adaptive_time_microseconds",
               validator=words("adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds"),
               group=_VALUES, width=Width.MEDIUM, display_name="Times",

@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import msgspec
 
+from connectors.cql.debezium_names import Names
 from connectors.cql.session import SessionSettings
 from connectors.cql.tls import TlsSettings
 from connectors.formats import masking
 from connectors.new_tables import NEW_TABLES
+from connectors.number_keys import DECIMALS, VARINTS
 from connectors.options import ConfigProblem, invalid
 from connectors.scylla import config_keys as keys
 from connectors.scylla.config_keys import CONFIG
@@ -100,6 +102,9 @@ def settings(config: Config) -> EventSettings:
     Raises:
         ConfigInvalid: a masking rule can't be used.
     """
+    def word(name: str) -> str:
+        return str(config[name]).strip().lower()
+
     return EventSettings(
         topic_prefix=config[keys.PREFIX],
         output_format=cast('Literal["legacy", "advanced", "ums", "partition-update"]', _output(config)),
@@ -114,6 +119,7 @@ def settings(config: Config) -> EventSettings:
         legacy_columns=config[keys.LEGACY_COLUMNS].lower(),
         skipped_operations=_words(config[keys.SKIPPED]) & frozenset("cudr"),
         compat=_words(config[keys.COMPAT]),
+        names=Names(word(DECIMALS), word(VARINTS), word(keys.LOGICAL) == "named"),
         masks=masking.parse_rules(config.raw, debezium=False),
     )
 

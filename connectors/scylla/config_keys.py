@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 from connectors.errors import ConfigInvalid
 from connectors.formats.masking import SOURCE_KEYS as MASK_KEYS
 from connectors.new_tables import new_tables_key
+from connectors.number_keys import decimals_key, logical_types_key, varints_key
 from connectors.options import (
     REQUIRED,
     ConfigDef,
@@ -65,6 +66,7 @@ DELETES: Final = "scylla.deletes.mode"
 COLLECTIONS: Final = "scylla.collections.mode"
 LEGACY_COLUMNS: Final = "scylla.legacy.columns"
 COMPAT: Final = "scylla.compat"
+LOGICAL: Final = "scylla.logical.types"
 SKIPPED: Final = "skipped.operations"
 INCOMPLETE: Final = "cdc.incomplete.task.timeout.ms"
 # Reading
@@ -281,6 +283,10 @@ CONFIG: Final = ConfigDef([
               validator=one_of("scalar", "all", ignore_case=True), display_name="Columns of the legacy form",
               doc="Which columns the legacy form has. scalar: those of simple types, as the Java connector does. all: also "
                   "collections, tuples and user-defined types."),
+    decimals_key("string", _EVENTS),
+    varints_key("string", _EVENTS, "string", "precise"),
+    logical_types_key(LOGICAL, _EVENTS, "the Java connector",
+                      "uuid and timeuuid are io.debezium.data.Uuid, time is io.debezium.time.NanoTime,"),
     ConfigKey(name=COMPAT, type=ConfigType.LIST, default=[], group=_EVENTS, importance=Importance.LOW,
               validator=_members(COMPAT_NAMES), display_name="Java forms to keep", example="list-order",
               doc="Wrong forms of the Java connector to keep for consumers that depend on them; java keeps all. The table in "

@@ -17,9 +17,10 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 from pyspark.sql.avro.functions import from_avro
 
-from connectors.errors import ConfigInvalid, Skippable
+from connectors.errors import ConfigInvalid
 from connectors.schema import Schema, Type
-from spark_jobs.sources.types import MAX_PRECISION, Form, form_of, spark_type
+from spark_jobs.sources.avro_decimals import variable_decimal
+from spark_jobs.sources.types import MAX_PRECISION, Form, form_of, spark_type, suited
 from worker.converters.avro import AVRO_OPTIONS
 from worker.converters.avro_read import avro_reader
 from worker.converters.avro_schema import AvroSettings
@@ -41,6 +42,7 @@ _NAMES: Final = {
     ("long", "local-timestamp-millis"): "io.debezium.time.Timestamp",
     ("long", "timestamp-nanos"): "io.debezium.time.NanoTimestamp",
     ("long", "time-micros"): "io.debezium.time.MicroTime",
+    ("string", "uuid"): "io.debezium.data.Uuid",
 }
 
 
@@ -136,6 +138,7 @@ def member(column: Column, name: str) -> Column:
 
 def value(column: Column, schema: Schema, target: t.DataType) -> Column:
     """``column``, as ``from_avro`` gives values of ``schema``, as ``target``."""
+    schema = suited(schema, target)
     made = _made(column, schema)
     own = spark_type(schema)
     return made if own == target else _cast(made, own, target)
@@ -146,10 +149,7 @@ def _made(column: Column, schema: Schema) -> Column:
     if form is Form.CELL:
         return _made(member(column, "value"), schema.fields[0].schema)
     if form is Form.VARIABLE_DECIMAL:
-        raise Skippable(
-            "A decimal whose scale varies can't be read from Avro here: let the connector write decimals as text "
-            "(decimal.handling.mode=string) or with a fixed scale."
-        )
+        return variable_decimal(column, schema)
     if form is Form.DAYS:
         return f.date_from_unix_date(column)
     if form in {Form.MILLIS, Form.MICROS}:

@@ -17,11 +17,13 @@ from connectors.formats.order_number import BY_WRITE_TIME, FILE_UNIT, LAST_FILE,
 from connectors.schema import Type
 from spark_jobs.contract import SYSTEM_COLUMNS
 from spark_jobs.sources.avro import HEAD_SIZE, decoded, head, value
+from spark_jobs.sources.avro_decimals import problem
 from spark_jobs.sources.flat import WORDS
 from spark_jobs.sources.rows import NO_AFTER, NO_KEY, TRUNCATE
+from spark_jobs.sources.types import suited
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
@@ -142,6 +144,21 @@ class _Version:
         from_key = value(decoded(f.col("key"), self._layout.avro[1]).getField(name), self._key[name], target)
         return f.coalesce(own, from_key) if own is not None else from_key
 
+    def problems(self, which: Column) -> list[Column]:
+        """Why columns of the row ``which`` (or of the record's key) can't be read; each is null where nothing is wrong."""
+        result = []
+        for column in self._table.schema.columns:
+            found = []
+            if column.name in self._row:
+                row_schema = suited(self._row[column.name], column.type)
+                found.append(problem(which.getField(column.name), row_schema))
+            if column.key and column.name in self._key:
+                key_schema = suited(self._key[column.name], column.type)
+                found.append(problem(decoded(f.col("key"), self._layout.avro[1]).getField(column.name), key_schema))
+            where = f.lit(f"Table {self._table.schema.namespace}, column {column.name}: ")
+            result += [f.concat(where, each) for each in found if each is not None]
+        return result
+
     def identity(self) -> Column:
         """``ums_id_``; null where a record has no order number that could be."""
         flat = self._layout.flat
@@ -229,6 +246,9 @@ def _error(versions: list[_Version], table: Table) -> Column:
     flat = table.layouts[0].flat
     if flat is None:
         result = result.when(_first(versions, _Version.identity).isNull(), f.lit(_NO_ORDER))
+    if unreadable := [_first(versions, of) for of in _problem_getters(versions, table)]:
+        unread = f.coalesce(*unreadable)
+        result = result.when(unread.isNotNull(), unread)
     if table.tombstones and (not table.schema.key or (flat is not None and flat.order)):
         result = result.when(
             f.col("empty"),
@@ -247,6 +267,23 @@ def _error(versions: list[_Version], table: Table) -> Column:
         )
         result = result.when(missing, f.lit(f"The key column {column.name} is null" + NO_KEY))
     return result
+
+
+def _problem_getters(versions: list[_Version], table: Table) -> list[Callable[[_Version], Column]]:
+    """What finds values that can't be read, in the rows that are taken from a record; none where every value can be."""
+    op = f.col("op")
+
+    def found(version: _Version, images: Sequence[Column]) -> Column:
+        return f.coalesce(f.lit(None).cast("string"), *(each for image in images for each in version.problems(image)))
+
+    def of_result(version: _Version) -> Column:
+        return found(version, [f.when(op == "d", version.before).otherwise(version.after)])
+
+    if not any(version.problems(version.after) for version in versions):
+        return []
+    if not table.before or table.layouts[0].flat is not None:
+        return [of_result]
+    return [of_result, lambda version: found(version, [version.before])]
 
 
 def _output(rows: DataFrame, versions: list[_Version], table: Table) -> DataFrame:

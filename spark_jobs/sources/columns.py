@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 import msgspec
@@ -11,8 +11,9 @@ import pyarrow as pa
 from pyspark.sql import types as t
 from pyspark.sql.pandas.types import to_arrow_type
 
+from connectors.errors import Skippable
 from connectors.schema import Schema, Type
-from spark_jobs.sources.types import Form, form_of, spark_type
+from spark_jobs.sources.types import MAX_PRECISION, TEXT, VARIABLE, VARIABLE_SCALE, Form, form_of, spark_type, suited
 from worker.converters.javatext import decimal_from_bytes
 
 if TYPE_CHECKING:
@@ -24,6 +25,10 @@ _FACTORS: Final = {Form.MILLIS: 1000, Form.MICROS: 1, Form.TIME_MILLIS: 1_000_00
 #: A unit of time as a fraction of a microsecond's count.
 _UNITS: Final = {"ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
+#: More zeros of a decimal are not written out: a scale of 2^31 would fill the memory.
+MAX_ZEROS: Final = 10_000
+_EXACT: Final = Context(prec=100_000)
+_SHOWN: Final = 100
 
 
 def arrow_type(kind: t.DataType) -> pa.DataType:
@@ -71,8 +76,15 @@ def record_type(name: str, members: dict[str, Any]) -> Any:
     return TypedDict(name.rpartition(".")[2] or "Struct", members, total=False)  # type: ignore[operator]
 
 
-def builder(schema: Schema, target: t.DataType) -> Callable[[Sequence[Any]], pa.Array]:
-    """What makes an array of type ``target`` from values as ``json_type(schema)`` reads them."""
+def builder(schema: Schema, target: t.DataType, column: str = "") -> Callable[[Sequence[Any]], pa.Array]:
+    """What makes an array of type ``target`` from values as ``json_type(schema)`` reads them.
+
+    Args:
+        schema: of the values.
+        target: the column's type.
+        column: the column and its table, for the ``Skippable`` that the function raises for a decimal that does not fit.
+    """
+    schema = suited(schema, target)
     form = form_of(schema)
     own = spark_type(schema)
     wanted = arrow_type(target)
@@ -87,7 +99,7 @@ def builder(schema: Schema, target: t.DataType) -> Callable[[Sequence[Any]], pa.
         return lambda values: pa.array(values, pa.int32()).view(pa.date32())
     if form is Form.TEXT and own == target:
         return _texts
-    fix = fixer(schema)
+    fix = fixer(schema, column)
     mine = arrow_type(own)
     if fix is None:
         first: Callable[[Sequence[Any]], pa.Array] = lambda values: pa.array(values, mine)  # noqa: E731 - one of two
@@ -114,14 +126,14 @@ def recast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     return array.cast(wanted)
 
 
-def fixer(schema: Schema) -> Callable[[Any], Any] | None:
-    """What makes of a value that is not null what Arrow takes; None where it takes it as it is."""
+def fixer(schema: Schema, column: str = "") -> Callable[[Any], Any] | None:
+    """What makes of a value that is not null what Arrow takes; None where it takes it as it is. ``column``: see ``builder``."""
     form = form_of(schema)
     if form is Form.CELL:
-        content = fixer(schema.fields[0].schema) or _same
+        content = fixer(schema.fields[0].schema, column) or _same
         return lambda value: None if value.get("value") is None else content(value["value"])
     if form is Form.DECIMAL:
-        return _decimal_reader(int(schema.parameter("scale") or 0))
+        return _decimal_reader(int(schema.parameter("scale") or 0), column)
     if form is Form.NUMBER:
         return None
     if form is Form.TEXT:
@@ -132,7 +144,7 @@ def fixer(schema: Schema) -> Callable[[Any], Any] | None:
         up, down = _UNITS[schema.parameter("unit") or "ms"]
         return lambda value: iso_timestamp(value) if isinstance(value, str) else value * up // down
     if form is Form.VARIABLE_DECIMAL:
-        return lambda value: format(decimal_from_bytes(value["value"], value["scale"]), "f")
+        return _variable_reader(schema.parameter(VARIABLE) or str(VARIABLE_SCALE), column)
     if form in _FACTORS:
         factor = _FACTORS[form]
         # Arrow takes integers for timestamps as they are: no year is out of range.
@@ -146,12 +158,12 @@ def fixer(schema: Schema) -> Callable[[Any], Any] | None:
     if form is Form.ISO_DATE:
         return lambda value: date.fromisoformat(value[:10])
     if schema.type is Type.STRUCT:
-        return _struct_fixer(schema)
+        return _struct_fixer(schema, column)
     if schema.type is Type.ARRAY and schema.value_schema is not None:
-        inner = fixer(schema.value_schema)
+        inner = fixer(schema.value_schema, column)
         return None if inner is None else lambda value: [None if each is None else inner(each) for each in value]
     if schema.type is Type.MAP and schema.value_schema is not None and schema.key_schema is not None:
-        keys, values = fixer(schema.key_schema) or _same, fixer(schema.value_schema) or _same
+        keys, values = fixer(schema.key_schema, column) or _same, fixer(schema.value_schema, column) or _same
         if form is Form.ENTRIES:
             return lambda value: [(keys(key), None if item is None else values(item)) for key, item in value]
         return lambda value: [(key, None if item is None else values(item)) for key, item in value.items()]
@@ -173,8 +185,8 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _struct_fixer(schema: Schema) -> Callable[[Any], Any] | None:
-    fixers = [(member.name, fix) for member in schema.fields if (fix := fixer(member.schema)) is not None]
+def _struct_fixer(schema: Schema, column: str) -> Callable[[Any], Any] | None:
+    fixers = [(member.name, fix) for member in schema.fields if (fix := fixer(member.schema, column)) is not None]
     if not fixers:
         return None
 
@@ -194,12 +206,70 @@ def iso_timestamp(value: str) -> datetime:
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
-def _decimal_reader(scale: int) -> Callable[[Any], Decimal]:
+def _decimal_reader(scale: int, column: str) -> Callable[[Any], Decimal]:
     decode = msgspec.json.Decoder(bytes).decode
+    limit = MAX_PRECISION - scale
 
     def read(value: Any) -> Decimal:
         if isinstance(value, str):
-            return decimal_from_bytes(decode(b'"' + value.encode() + b'"'), scale)
-        return Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
+            number = decimal_from_bytes(decode(b'"' + value.encode() + b'"'), scale)
+        else:
+            number = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
+        if number.adjusted() >= limit and number:
+            raise Skippable(
+                f"{column}: the value {_shown(number)} does not fit decimal({MAX_PRECISION},{scale}), and Spark has no "
+                "larger precision. Let the connector write decimals as text (decimal.handling.mode=string)."
+            )
+        return number
 
     return read
+
+
+def _variable_reader(scale_text: str, column: str) -> Callable[[dict[str, Any]], Decimal | str]:
+    """What reads a VariableScaleDecimal; see ``types.VARIABLE`` for ``scale_text``."""
+    if scale_text == TEXT:
+        return lambda value: plain_text(value["value"], value["scale"], column)
+    scale = int(scale_text)
+    limit = MAX_PRECISION - scale
+
+    def read(value: dict[str, Any]) -> Decimal:
+        own: int = value["scale"]
+        if not any(value["value"]):
+            return Decimal(0)
+        number = decimal_from_bytes(value["value"], own) if abs(own) <= MAX_ZEROS else None
+        # Zeros at the end don't count.
+        if number is None or number.adjusted() >= limit or (own > scale and _digits_after_point(number) > scale):
+            said = f"of scale {own}" if number is None else _shown(number)
+            raise Skippable(f"{column}: the value {said} {too_large(scale)}")
+        return _EXACT.quantize(number, Decimal(1).scaleb(-scale))
+
+    return read
+
+
+def plain_text(unscaled: bytes, scale: int, column: str = "") -> str:
+    """A decimal as digits with a point, without an exponent.
+
+    Raises:
+        Skippable: it has so many zeros that nobody could read them.
+    """
+    if abs(scale) > MAX_ZEROS:
+        raise Skippable(f"{column}: a decimal with scale {scale} is not written out; the limit is {MAX_ZEROS}.")
+    return format(decimal_from_bytes(unscaled, scale), "f")
+
+
+def too_large(scale: int) -> str:
+    """What to do about a decimal of varying scale that its column can't hold."""
+    return (
+        f"does not fit decimal({MAX_PRECISION},{scale}). Set source.variable.scale to another number of digits after the point "
+        f"or to {TEXT}, and start with a new checkpoint and target table; or let the connector write decimals as text "
+        "(decimal.handling.mode=string)."
+    )
+
+
+def _digits_after_point(number: Decimal) -> int:
+    return -int(_EXACT.normalize(number).as_tuple().exponent)
+
+
+def _shown(number: Decimal) -> str:
+    text = str(number)
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."

@@ -8,13 +8,13 @@ from __future__ import annotations
 import base64
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from connectors.errors import ConfigInvalid, Fatal, Skippable
-from connectors.options import ConfigKey, ConfigType, Importance
+from connectors.options import ConfigKey, ConfigType, Importance, invalid
 from spark_jobs.contract import TableChanges, TableSchema
 from spark_jobs.dead_letters import DeadLetters
 from spark_jobs.sources import avro_frame, inference, tasks
@@ -28,10 +28,11 @@ from spark_jobs.sources.kinds import (
     loose_flat,
     loose_layout,
 )
-from spark_jobs.sources.layout import Layout, envelope_layout, flat_layout
+from spark_jobs.sources.layout import VARIABLE_OPTION, Layout, envelope_layout, flat_layout
 from spark_jobs.sources.rows import PAYLOAD, Kind, Plan, classify
 from spark_jobs.sources.tables import SchemaFiles, from_json, lacking, merged, restore, to_json
 from spark_jobs.sources.tasks import FIELDS
+from spark_jobs.sources.types import MAX_PRECISION, TEXT, VARIABLE_SCALE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -53,6 +54,12 @@ SYSTEM_FIELDS: Final = (
     t.StructField("kafka_partition_", t.IntegerType(), False),
     t.StructField("kafka_offset_", t.LongType(), False),
 )
+
+
+def _variable_scale(name: str, value: Any) -> str | None:
+    fits = value == TEXT or (str(value).isdecimal() and int(value) <= MAX_PRECISION)
+    return None if fits else invalid(name, value, f"must be {TEXT}, or a number from 0 to {MAX_PRECISION}")
+
 
 COMMON_KEYS: Final = (
     ConfigKey(
@@ -92,9 +99,21 @@ COMMON_KEYS: Final = (
         importance=Importance.LOW,
         doc="What a number in a column means that `source.table.columns` declares as timestamp: `ms`, `us` or `ns` since 1970.",
     ),
+    ConfigKey(
+        name=VARIABLE_OPTION,
+        type=ConfigType.STRING,
+        default=str(VARIABLE_SCALE),
+        group=_GROUP,
+        importance=Importance.LOW,
+        validator=_variable_scale,
+        doc="What columns of decimals without a fixed scale become (`io.debezium.data.VariableScaleDecimal`: Cassandra, "
+        "Scylla, PostgreSQL's numeric): digits after the point, 0 to 38, of a decimal(38, s), where a value that does not fit "
+        "is a bad record; or `text`: all digits as text (the JDBC sink: PostgreSQL's numeric without limits). A table that is "
+        "there keeps what it has.",
+    ),
 )
 PASS_THROUGH: Final = ("source.key.columns.", "source.table.columns.")
-_FLAT_OPTIONS: Final = ("source.op.field", "source.time.field", "source.order.field", "source.timestamp.unit")
+_FLAT_OPTIONS: Final = ("source.op.field", "source.time.field", "source.order.field", "source.timestamp.unit", VARIABLE_OPTION)
 _SAMPLE: Final = "rank int, key binary, value binary"
 
 
@@ -294,7 +313,7 @@ class Decoding:
         return look_json(tasks.record(ref.topic, key, value), self._rules())
 
     def _layout(self, value: Schema | None, key: Schema | None) -> Layout:
-        return envelope_layout(value, key) if self._envelope else flat_layout(value, key, self._context.config)
+        return (envelope_layout if self._envelope else flat_layout)(value, key, self._context.config)
 
     def _text(self, schema_id: int) -> str:
         if schema_id not in self._texts:

@@ -191,7 +191,7 @@ def look_json(record: pa.RecordBatch, rules: Rules) -> Known:
         key_data = _parsed(key) if rules.json_keys else None
         key_schema = read_schema(key_data["schema"], replace_null=True) if key_data and is_enveloped(key_data) else None
         if rules.envelope:
-            layout = envelope_layout(schema, key_schema)
+            layout = envelope_layout(schema, key_schema, rules.options)
             namespace = namespace_of(payload.get("source") or {}, topic)
         else:
             layout, namespace = flat_layout(schema, key_schema, rules.options), topic

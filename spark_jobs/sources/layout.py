@@ -9,7 +9,7 @@ from connectors.errors import Skippable
 from connectors.schema import Field, Schema, Type
 from spark_jobs.contract import SYSTEM_COLUMNS, Column
 from spark_jobs.sources.flat import Flat, flat_of
-from spark_jobs.sources.types import Form, form_of, length_of, spark_type
+from spark_jobs.sources.types import Form, form_of, length_of, meaning_of, spark_type, with_variable_scale
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 DATABASES: Final = ("keyspace", "keyspace_name", "db", "schema")
 TABLES: Final = ("table", "table_name", "collection")
 
+#: The option that says what becomes of decimals of varying scale; see ``types.VARIABLE``.
+VARIABLE_OPTION: Final = "source.variable.scale"
 #: Microseconds of a logical type's unit, as a fraction.
 _UNITS: Final = {Form.MILLIS: (1000, 1), Form.MICROS: (1, 1), Form.NANOS: (1, 1000)}
 
@@ -62,7 +64,14 @@ class Layout:
             raise Skippable(f"The key column {', '.join(missing)} is neither in the record's key nor in its value.")
         names = [*keys, *(name for name in row if name not in keys)]
         return tuple(
-            Column(name, spark_type(row[name], name), nullable=name not in keys, key=name in keys, length=length_of(row[name]))
+            Column(
+                name,
+                spark_type(row[name], name),
+                nullable=name not in keys,
+                key=name in keys,
+                length=length_of(row[name]),
+                meaning=meaning_of(row[name]),
+            )
             for name in names
         )
 
@@ -87,8 +96,13 @@ def check_names(table: str, names: Iterable[str]) -> None:
             raise Skippable(f"{table} has a column {name!r}, whose name is no valid text. Rename it in the source.")
 
 
-def envelope_layout(value: Schema | None, key: Schema | None) -> Layout:
+def envelope_layout(value: Schema | None, key: Schema | None, config: Mapping[str, Any] | None = None) -> Layout:
     """The layout of Debezium's envelope.
+
+    Args:
+        value: the schema of values.
+        key: the schema of keys.
+        config: the job's options, of which ``source.variable.scale`` counts.
 
     Raises:
         Skippable: ``value`` is no envelope.
@@ -101,7 +115,8 @@ def envelope_layout(value: Schema | None, key: Schema | None) -> Layout:
     source = value.field("source")
     members = frozenset(member.name for member in source.schema.fields) if source is not None else frozenset()
     clocks = frozenset(name for name in ("ts_us", "ts_ms", "ts_ns") if value.field(name) is not None)
-    return Layout(True, row.schema.fields, key_fields(key), members, clocks=clocks)
+    given = config or {}
+    return Layout(True, _scaled(row.schema.fields, given), _scaled(key_fields(key), given), members, clocks=clocks)
 
 
 def flat_layout(value: Schema | None, key: Schema | None, config: Mapping[str, Any]) -> Layout:
@@ -118,7 +133,15 @@ def flat_layout(value: Schema | None, key: Schema | None, config: Mapping[str, A
     unit = _UNITS.get(form_of(time.schema)) if time is not None else None
     if unit is not None:
         flat = replace(flat, up=unit[0], down=unit[1])
-    return Layout(False, value.fields, key_fields(key), members, flat=flat)
+    return Layout(False, _scaled(value.fields, config), _scaled(key_fields(key), config), members, flat=flat)
+
+
+def _scaled(fields: Sequence[Field], config: Mapping[str, Any]) -> tuple[Field, ...]:
+    """``fields``, their decimals of varying scale marked with the scale that columns get."""
+    scale = config.get(VARIABLE_OPTION)
+    if scale is None:
+        return tuple(fields)
+    return tuple(Field(each.name, with_variable_scale(each.schema, scale)) for each in fields)
 
 
 def key_fields(key: Schema | None) -> tuple[Field, ...]:

@@ -253,7 +253,10 @@ class _Reader:
         self._row = msgspec.json.Decoder(self._read_type | None)
         #: Per column of the table: what takes it from a row and what makes its array; None where this version lacks it.
         self.builders = [
-            (attrgetter(self.attribute[column.name]), builder(fields[column.name], column.type))
+            (
+                attrgetter(self.attribute[column.name]),
+                builder(fields[column.name], column.type, f"Table {plan.schema.namespace}, column {column.name}"),
+            )
             if column.name in fields
             else None
             for column in plan.schema.columns

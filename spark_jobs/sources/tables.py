@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.errors import Fatal
-from spark_jobs.contract import Column, TableSchema
-from spark_jobs.sources.types import type_from_json, type_json, wider, wider_inferred
+from spark_jobs.contract import NUMBER, Column, TableSchema
+from spark_jobs.sources.types import keeps_text, type_from_json, type_json, wider, wider_inferred
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -56,6 +56,8 @@ def merged(
             result[column.name] = column
             continue
         both = wider_inferred(old.type, column.type) if guessed else wider(old.type, column.type)
+        if both is None and column.meaning == NUMBER and keeps_text(old.type, column.type):
+            both = old.type  # what earlier versions made of decimals whose scale varies
         if both is None:
             raise Fatal(
                 f"Table {namespace}, column {column.name}: its type was {old.type.simpleString()} and is "
@@ -65,7 +67,8 @@ def merged(
                 f"name. {where}"
             )
         length = max(old.length, column.length) if old.length is not None and column.length is not None else None
-        result[column.name] = replace(old, type=both, nullable=old.nullable or column.nullable, length=length)
+        nullable = old.nullable or column.nullable
+        result[column.name] = replace(old, type=both, nullable=nullable, length=length, meaning=column.meaning)
     fresh = TableSchema(namespace, tuple(result.values()))
     return known if fresh == known else fresh
 
@@ -103,6 +106,7 @@ def to_json(tables: Mapping[str, TableSchema], extra: Mapping[str, Any]) -> str:
                             "nullable": column.nullable,
                             "key": column.key,
                             "length": column.length,
+                            "meaning": column.meaning,
                         }
                         for column in schema.columns
                     ],
@@ -129,7 +133,14 @@ def from_json(text: str) -> tuple[dict[str, TableSchema], dict[str, Any]]:
         name: TableSchema(
             each["namespace"],
             tuple(
-                Column(column["name"], _type(column["type"]), column["nullable"], column["key"], column["length"])
+                Column(
+                    column["name"],
+                    _type(column["type"]),
+                    column["nullable"],
+                    column["key"],
+                    column["length"],
+                    column.get("meaning", ""),  # earlier versions did not write it
+                )
                 for column in each["columns"]
             ),
         )

@@ -7,13 +7,17 @@ Debezium (``io.debezium.*``), in JSON and in Avro alike.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import types as t
 
 from connectors.errors import Skippable
+from connectors.formats.cql_schema import CQL_TYPE
+from connectors.formats.masking import masked_by
 from connectors.schema import DATE, DECIMAL, TIME, TIMESTAMP, Field, Schema, Type
+from spark_jobs import contract
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +31,7 @@ class Form(StrEnum):
 
     PLAIN = "plain"
     DECIMAL = "decimal"  # unscaled big-endian bytes; the scale is the Spark type's
-    VARIABLE_DECIMAL = "variable_decimal"  # struct {scale, value}; becomes a string
+    VARIABLE_DECIMAL = "variable_decimal"  # struct {scale, value}; becomes a decimal of a fixed scale, or a string
     DAYS = "days"
     MILLIS = "millis"
     MICROS = "micros"
@@ -79,6 +83,34 @@ _LOOSE: Final[Mapping[str, tuple[Form, t.DataType]]] = {
 }
 _VARIABLE_DECIMAL: Final = "io.debezium.data.VariableScaleDecimal"
 _CELL_SUFFIX: Final = ".Cell"
+#: The parameter of a VariableScaleDecimal that says what its column is here: a number of digits after the point, or TEXT.
+VARIABLE: Final = "millrace.scale"
+TEXT: Final = "text"
+#: Digits after the point of such columns without the parameter; UMS's decimals have as many.
+VARIABLE_SCALE: Final = 18
+_MEANINGS: Final = {
+    Form.TIME_MILLIS: contract.TIME,
+    Form.TIME_MICROS: contract.TIME,
+    Form.VARIABLE_DECIMAL: contract.NUMBER,
+}
+_NAMED_MEANINGS: Final = {
+    "io.debezium.data.Uuid": contract.UUID,
+    _TIME_PACKAGE + "NanoTime": contract.TIME,
+    _TIME_PACKAGE + "ZonedTime": contract.ZONED_TIME,
+    _TIME_PACKAGE + "Timestamp": contract.LOCAL_TIMESTAMP,
+    _TIME_PACKAGE + "MicroTimestamp": contract.LOCAL_TIMESTAMP,
+    _TIME_PACKAGE + "NanoTimestamp": contract.LOCAL_TIMESTAMP,
+}
+
+
+#: By the CQL type that partition updates, and events of the materializer, say of a column.
+_CQL_MEANINGS: Final = {
+    (Type.STRING, "uuid"): contract.UUID,
+    (Type.STRING, "timeuuid"): contract.UUID,
+    (Type.STRING, "decimal"): contract.NUMBER,
+    (Type.STRING, "varint"): contract.NUMBER,
+    (Type.INT64, "time"): contract.TIME,
+}
 
 
 def form_of(schema: Schema) -> Form:
@@ -100,6 +132,59 @@ def form_of(schema: Schema) -> Form:
     if schema.type is Type.MAP and schema.key_schema is not None and schema.key_schema.type is not Type.STRING:
         return Form.ENTRIES
     return Form.PLAIN
+
+
+def meaning_of(schema: Schema) -> str:
+    """What values of ``schema`` are where their Spark type does not say it; see ``contract.Column``."""
+    form = form_of(schema)
+    if form is Form.CELL:
+        return meaning_of(schema.fields[0].schema)
+    if form in _MEANINGS:
+        return _MEANINGS[form]
+    if with_variable_scale(schema, TEXT) != schema:
+        return contract.NUMBER  # somewhere inside of it
+    if schema.type is Type.STRING and masked_by(schema) is not None:
+        return ""  # text such as a hash or stars
+    cql = _CQL_MEANINGS.get((schema.type, schema.parameter(CQL_TYPE) or ""))
+    if cql is not None:
+        return cql
+    # A schema may have a known name on another type; only those that the tables above know mean something.
+    if schema.name is None or (schema.type is not Type.STRING and (schema.type, schema.name) not in _LOGICAL):
+        return ""
+    return _NAMED_MEANINGS.get(schema.name, "")
+
+
+def with_variable_scale(schema: Schema, scale: str) -> Schema:
+    """``schema``, with ``scale`` (``source.variable.scale``) as the parameter ``VARIABLE`` of its decimals of varying scale."""
+    if form_of(schema) is Form.VARIABLE_DECIMAL:
+        return replace(schema, parameters=((VARIABLE, scale),))
+    return replace(
+        schema,
+        fields=tuple(Field(each.name, with_variable_scale(each.schema, scale)) for each in schema.fields),
+        key_schema=with_variable_scale(schema.key_schema, scale) if schema.key_schema is not None else None,
+        value_schema=with_variable_scale(schema.value_schema, scale) if schema.value_schema is not None else None,
+    )
+
+
+def suited(schema: Schema, target: t.DataType) -> Schema:
+    """``schema``, with decimals of varying scale as text where the column ``target`` has been that since an earlier version."""
+    texts = with_variable_scale(schema, TEXT)
+    return texts if texts != schema and spark_type(texts) == target else schema
+
+
+def keeps_text(old: t.DataType, new: t.DataType) -> bool:
+    """Whether ``old`` is ``new`` but for strings in place of decimals."""
+    if isinstance(new, t.DecimalType):
+        return isinstance(old, t.StringType)
+    if isinstance(old, t.ArrayType) and isinstance(new, t.ArrayType):
+        return keeps_text(old.elementType, new.elementType)
+    if isinstance(old, t.MapType) and isinstance(new, t.MapType):
+        pairs = ((old.keyType, new.keyType), (old.valueType, new.valueType))
+        return all(one == two or keeps_text(one, two) for one, two in pairs)
+    if isinstance(old, t.StructType) and isinstance(new, t.StructType) and old.names == new.names:
+        types = [(one.dataType, two.dataType) for one, two in zip(old.fields, new.fields, strict=True)]
+        return all(one == two or keeps_text(one, two) for one, two in types)
+    return False
 
 
 def is_cell(schema: Schema) -> bool:
@@ -128,7 +213,8 @@ def spark_type(schema: Schema, path: str = "") -> t.DataType:
             )
         return t.DecimalType(MAX_PRECISION, scale)
     if form is Form.VARIABLE_DECIMAL:
-        return t.StringType()
+        scale_text = schema.parameter(VARIABLE) or str(VARIABLE_SCALE)
+        return t.StringType() if scale_text == TEXT else t.DecimalType(MAX_PRECISION, int(scale_text))
     if form is Form.CELL:
         return spark_type(schema.fields[0].schema, path)
     if schema.name is not None and schema.name in _LOOSE:

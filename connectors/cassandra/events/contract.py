@@ -42,6 +42,7 @@ class EventSettings(msgspec.Struct, frozen=True, kw_only=True):
             form is Debezium's to the letter, and ``TableEvents.skipped`` counts what was left out.
         decimals: how Debezium's form writes ``decimal`` (``decimal.handling.mode``).
         varints: how it writes ``varint`` (``varint.handling.mode``).
+        logical: whether it gives ``time`` Debezium's name (``cassandra.logical.types``).
         excluded: columns that it leaves out, ``keyspace.table.column`` (``field.exclude.list``); never key columns.
         max_rows: a partition update of more rows is divided; not in the raw form, nor is it by the next.
         max_bytes: so is one of more bytes (those of its serialized form).
@@ -55,6 +56,7 @@ class EventSettings(msgspec.Struct, frozen=True, kw_only=True):
     extended: bool = True
     decimals: Literal["double", "precise", "string"] = "double"
     varints: Literal["long", "precise", "string"] = "long"
+    logical: bool = False
     excluded: frozenset[str] = frozenset()
     max_rows: int = 500
     max_bytes: int = 512 * 1024

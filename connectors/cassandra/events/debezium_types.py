@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from connectors import schema as connect
+from connectors.cql.debezium_names import DECIMAL_FORMS, NANO_TIME, UUID, VARINT_FORMS
+from connectors.cql.debezium_names import Form as DebeziumType
 from connectors.errors import Fatal, Skippable
 from connectors.formats.names import part
 from connectors.schema import Schema, Type, array, map_of, struct
@@ -21,12 +23,9 @@ if TYPE_CHECKING:
 
     Change = Callable[[Any], Any] | None
 
-VARIABLE_SCALE_DECIMAL: Final = struct("io.debezium.data.VariableScaleDecimal", {
-    "scale": connect.INT32, "value": connect.BYTES}, optional=True, version=1, doc="Variable scaled decimal")
-_UUID: Final = Schema(Type.STRING, optional=True, name="io.debezium.data.Uuid", version=1)
 _SCHEMAS: Final = {
     "ascii": connect.OPTIONAL_STRING, "text": connect.OPTIONAL_STRING, "varchar": connect.OPTIONAL_STRING,
-    "inet": connect.OPTIONAL_STRING, "uuid": _UUID, "timeuuid": _UUID, "tinyint": connect.OPTIONAL_INT8,
+    "inet": connect.OPTIONAL_STRING, "uuid": UUID, "timeuuid": UUID, "tinyint": connect.OPTIONAL_INT8,
     "smallint": connect.OPTIONAL_INT16, "int": connect.OPTIONAL_INT32, "bigint": connect.OPTIONAL_INT64,
     "time": connect.OPTIONAL_INT64, "boolean": connect.OPTIONAL_BOOLEAN, "float": connect.OPTIONAL_FLOAT32,
     "double": connect.OPTIONAL_FLOAT64, "blob": connect.OPTIONAL_BYTES, "custom": connect.OPTIONAL_BYTES,
@@ -51,18 +50,6 @@ _UNITS: Final = (360 * _DAY, 30 * _DAY, _DAY, 3600 * 10**9, 60 * 10**9, 10**9, 1
 _INT64: Final = 1 << 63
 #: Longer plain texts of a decimal are not written out; ``1E+2000000000`` would fill the memory.
 _MAX_ZEROS: Final = 10_000
-
-
-class DebeziumType(NamedTuple):
-    """How values of a type are written.
-
-    Attributes:
-        schema: theirs.
-        change: what turns a value that is not null into the form; None: it is right as it is.
-    """
-
-    schema: Schema
-    change: Change
 
 
 def debezium_type(kind: CqlType, path: str, settings: EventSettings) -> DebeziumType:
@@ -93,12 +80,12 @@ def debezium_type(kind: CqlType, path: str, settings: EventSettings) -> Debezium
         return DebeziumType(udt_schema(kind, fields),
                             _members([(name, name, each.change) for name, each in fields.items()], always=False))
     if kind.name == "decimal":
-        return {"double": DebeziumType(connect.OPTIONAL_FLOAT64, float),
-                "string": DebeziumType(connect.OPTIONAL_STRING, _plain),
-                "precise": DebeziumType(VARIABLE_SCALE_DECIMAL, _variable_scale)}[settings.decimals]
+        schema, change = DECIMAL_FORMS[settings.decimals]
+        return DebeziumType(schema, _plain if settings.decimals == "string" else change)
     if kind.name == "varint":
-        return {"long": DebeziumType(connect.OPTIONAL_INT64, _long), "string": DebeziumType(connect.OPTIONAL_STRING, None),
-                "precise": DebeziumType(connect.decimal(0, optional=True), Decimal)}[settings.varints]
+        return DebeziumType(connect.OPTIONAL_INT64, _long) if settings.varints == "long" else VARINT_FORMS[settings.varints]
+    if kind.name == "time" and settings.logical:
+        return DebeziumType(NANO_TIME, None)
     found = _SCHEMAS.get(kind.name)
     if found is None:
         raise Fatal(f"Values of type {kind.name} have no form in output.format=debezium: take the table out of "
@@ -205,13 +192,6 @@ def _plain(text: str) -> str:
     number = Decimal(text)
     _, _, exponent = number.as_tuple()
     return format(number, "f") if isinstance(exponent, int) and abs(exponent) <= _MAX_ZEROS else text
-
-
-def _variable_scale(text: str) -> dict[str, Any]:
-    sign, digits, exponent = Decimal(text).as_tuple()
-    unscaled = int(Decimal((sign, digits, 0)))
-    size = (~unscaled if sign else unscaled).bit_length() // 8 + 1
-    return {"scale": -int(exponent), "value": unscaled.to_bytes(size, "big", signed=True)}
 
 
 def _long(text: str) -> int:

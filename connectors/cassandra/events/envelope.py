@@ -12,7 +12,7 @@ from connectors.schema import Schema, Type, array, struct
 
 if TYPE_CHECKING:
     from connectors.cassandra.events.contract import EventSettings
-    from connectors.cassandra.events.debezium_types import DebeziumType
+    from connectors.cql.debezium_names import Form as DebeziumType
     from connectors.cql.mutations.definition import Column, TableDefinition
 
 #: Read once: it is in a file.

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
+from connectors.cql.debezium_names import Names
 from connectors.formats.masking import Masks
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ class EventSettings(msgspec.Struct, frozen=True, kw_only=True):
     skipped_operations: frozenset[str] = frozenset()
     #: ``scylla.compat``: wrong forms of the Java connector to be kept, see TYPES.md.
     compat: frozenset[str] = frozenset()
+    #: ``decimal.handling.mode``, ``varint.handling.mode``, ``scylla.logical.types`` (legacy and advanced).
+    names: Names = Names()
     #: ``mask.rules``.
     masks: Masks = Masks()
 

@@ -15,7 +15,7 @@ from connectors.scylla.events.envelope import schemas_of
 from connectors.scylla.events.names import topic_name
 from connectors.scylla.events.shape import shape_of
 from connectors.scylla.events.source_text import SourceWriter
-from connectors.scylla.events.values import uuid_text
+from connectors.scylla.events.values import event_form, uuid_text
 from connectors.scylla.model import (
     OPERATION,
     PARTITION_DELETE,
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from connectors.scylla.events.changes import Change, Joined
     from connectors.scylla.events.contract import EventSettings
+    from connectors.scylla.events.shape import Place
 
 #: Read once: it is in a file.
 VERSION: Final = version_of("millrace")
@@ -80,6 +81,8 @@ class DebeziumBuilder:
         self._payload_key = settings.payload_key_name if advanced and "payload-key" in settings.key_placement else None
         self._cutter = ChangeCutter() if self._before or self._after else None
         self._identity = identity_of(self._shape)
+        self._key_forms = {place.name: event_form(place.column.type, settings.compat, settings.names)
+                           for place in self._shape.key}
         self._events = settings.deletes_mode == "events" and "d" not in settings.skipped_operations
         self._snapshots = "r" not in settings.skipped_operations
         #: Range deletes whose end was not seen yet, by stream: the start's row, and the partition and offset it came with.
@@ -215,7 +218,7 @@ class DebeziumBuilder:
         key = dict.fromkeys(place.name for place in self.schemas.key_places)
         for place in self.schemas.key_places:
             if place.column.kind == "partition_key":
-                key[place.name] = row[place.value]
+                key[place.name] = self._key_value(place, row)
         now_ms, now_us, now_ns = clock
         legacy = self.schemas.is_legacy
         value: dict[str, Any] = {"source": {**source, "ttl": row[TTL]}, "before": None, "after": None}
@@ -230,10 +233,14 @@ class DebeziumBuilder:
 
     def _bound(self, row: LogRow, inclusive: int) -> dict[str, Any] | None:
         """A bound of a range delete: the leading columns of the clustering key that it has; None if it has none (open)."""
-        prefix = {place.name: row[place.value] for place in self._shape.clustering}
+        prefix = {place.name: self._key_value(place, row) for place in self._shape.clustering}
         if all(value is None for value in prefix.values()):
             return None
         return {"prefix": prefix, "inclusive": row[OPERATION] == inclusive}
+
+    def _key_value(self, place: Place, row: LogRow) -> Any:
+        form = self._key_forms[place.name]
+        return row[place.value] if form is None else form(row[place.value])
 
     def _unpaired(self, stream: bytes, bad: list[BadRecord]) -> None:
         """Give up a range delete whose end did not come."""

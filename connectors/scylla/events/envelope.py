@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from connectors import schema as connect
@@ -10,10 +11,14 @@ from connectors.schema import Schema, Type, array, struct
 from connectors.scylla.events.names import avro_name, table_name
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from connectors.cql.types import CqlType
     from connectors.scylla.events.contract import EventSettings
     from connectors.scylla.events.shape import Place, Shape
     from connectors.scylla.model import TableVersion
+
+    SchemaOf = Callable[[CqlType], Schema]
 
 _SNAPSHOT: Final = Schema(Type.STRING, optional=True, default="false", name="io.debezium.data.Enum", version=1,
                           parameters=(("allowed", "true,last,false,incremental"),))
@@ -67,11 +72,11 @@ def schemas_of(version: TableVersion, shape: Shape, settings: EventSettings) -> 
     else:
         places, key_places = shape.places, shape.key
         before_key, after_key = ("payload-before" in settings.key_placement, "payload-after" in settings.key_placement)
-    prefix = avro_name(name) + "."
-    key = struct(avro_name(name + ".Key"), _columns(key_places, prefix))
+    of = partial(connect_schema, name_prefix=avro_name(name) + ".", names=settings.names)
+    key = struct(avro_name(name + ".Key"), _columns(key_places, of))
 
     def cell(place: Place) -> Schema:
-        inner = connect_schema(place.column.type, name_prefix=prefix)
+        inner = of(place.column.type)
         if place.is_key or not legacy:
             return inner
         return struct(avro_name(f"{name}.{place.name}.Cell"), {"value": inner}, optional=True)
@@ -87,15 +92,15 @@ def schemas_of(version: TableVersion, shape: Shape, settings: EventSettings) -> 
     members |= {"op": connect.OPTIONAL_STRING, "ts_ms": connect.OPTIONAL_INT64, "transaction": _TRANSACTION,
                 "ts_us": connect.OPTIONAL_INT64, "ts_ns": connect.OPTIONAL_INT64}
     if has_deletion:
-        members["deletion"] = _deletion(shape, name, prefix)
+        members["deletion"] = _deletion(shape, name, of)
     if has_delta:
-        members["delta"] = _delta(shape, name, prefix)
+        members["delta"] = _delta(shape, name, of)
     return Schemas(key, struct(avro_name(name + ".Envelope"), members), places, key_places, before_key, after_key, legacy,
                    has_deletion, has_delta, has_ttl)
 
 
-def _columns(places: tuple[Place, ...], prefix: str) -> dict[str, Schema]:
-    return {place.name: connect_schema(place.column.type, name_prefix=prefix) for place in places}
+def _columns(places: tuple[Place, ...], of: SchemaOf) -> dict[str, Schema]:
+    return {place.name: of(place.column.type) for place in places}
 
 
 def _source(*, ttl: bool) -> Schema:
@@ -108,34 +113,34 @@ def _source(*, ttl: bool) -> Schema:
     return struct("com.scylladb.cdc.debezium.connector", members)
 
 
-def _deletion(shape: Shape, name: str, prefix: str) -> Schema:
+def _deletion(shape: Shape, name: str, of: SchemaOf) -> Schema:
     """What a deletion of more than one row took away; null for all other events."""
-    clustering = struct(avro_name(name + ".ClusteringPrefix"), _columns(shape.clustering, prefix))
+    clustering = struct(avro_name(name + ".ClusteringPrefix"), _columns(shape.clustering, of))
     bound = struct(avro_name(name + ".Bound"), {"prefix": clustering, "inclusive": connect.BOOLEAN}, optional=True)
     return struct(avro_name(name + ".Deletion"), {"kind": connect.STRING, "start": bound, "end": bound}, optional=True)
 
 
-def _delta(shape: Shape, name: str, prefix: str) -> Schema:
+def _delta(shape: Shape, name: str, of: SchemaOf) -> Schema:
     """What was written, column by column; null for deletions and rows of a snapshot."""
-    return struct(avro_name(name + ".Delta"), {place.name: _column_delta(place, name, prefix) for place in shape.others},
+    return struct(avro_name(name + ".Delta"), {place.name: _column_delta(place, name, of) for place in shape.others},
                   optional=True)
 
 
-def _column_delta(place: Place, name: str, prefix: str) -> Schema:
+def _column_delta(place: Place, name: str, of: SchemaOf) -> Schema:
     kind = place.column.type
     label = avro_name(f"{name}.{place.name}.Delta")
     if not kind.is_multicell:
-        return struct(label, {"value": connect_schema(kind, name_prefix=prefix)}, optional=True)
-    added, removed = _elements(kind, name, place.name, prefix)
+        return struct(label, {"value": of(kind)}, optional=True)
+    added, removed = _elements(kind, name, place.name, of)
     return struct(label, {"mode": connect.STRING, "added": added, "removed": removed}, optional=True)
 
 
-def _elements(kind: CqlType, name: str, column: str, prefix: str) -> tuple[Schema, Schema]:
+def _elements(kind: CqlType, name: str, column: str, of: SchemaOf) -> tuple[Schema, Schema]:
     """The schemas of ``added`` and ``removed``."""
     if kind.name == "udt":
-        return connect_schema(kind, name_prefix=prefix), array(connect.STRING, optional=True)
+        return of(kind), array(connect.STRING, optional=True)
     if kind.name == "list":
         entry = struct(avro_name(f"{name}.{column}.Element"),
-                       {"key": connect.STRING, "value": connect_schema(kind.arguments[0], name_prefix=prefix)})
+                       {"key": connect.STRING, "value": of(kind.arguments[0])})
         return array(entry, optional=True), array(connect.STRING, optional=True)
-    return connect_schema(kind, name_prefix=prefix), array(connect_schema(kind.arguments[0], name_prefix=prefix), optional=True)
+    return of(kind), array(of(kind.arguments[0]), optional=True)

@@ -14,7 +14,7 @@ from connectors.api import Header, SourceRecord
 from connectors.codegen import CodeBuilder, dict_display, indent
 from connectors.cql.java_text import header_text
 from connectors.schema import STRING
-from connectors.scylla.events.values import UUID_EPOCH, delta_function, java_form
+from connectors.scylla.events.values import UUID_EPOCH, delta_function, event_form
 from connectors.scylla.model import INSERT, OPERATION, PARTITION_DELETE, ROW_DELETE, SEQ, TIME, TTL, UPDATE
 from connectors.scylla.positions import OFFSET_SEQ, OFFSET_TIME
 
@@ -77,7 +77,8 @@ class SourceWriter:
     def _value(self, place: Place, text: str, *, base: bool = False) -> str:
         """The expression for a column's value from that of its cell; ``base``: the cell is of the base table."""
         kind = place.column.type
-        form = java_form(kind, self._settings.compat, pairs=not base and kind.name == "list" and kind.is_multicell)
+        pairs = not base and kind.name == "list" and kind.is_multicell
+        form = event_form(kind, self._settings.compat, self._settings.names, pairs=pairs)
         return text if form is None else f"{self._code.bind('form', form)}({text})"
 
     def _key(self, cell: Callable[[int], str]) -> str:
@@ -145,7 +146,7 @@ class SourceWriter:
         for place in self._shape.others:
             value, deleted = cell(place.value), cell(place.deleted)
             if place.column.type.is_multicell:
-                function = self._code.bind("delta", delta_function(place.column.type))
+                function = self._code.bind("delta", delta_function(place.column.type, self._settings.names))
                 members.append((place.name, f"{function}({value}, {deleted}, {cell(place.elements)})"))
             else:
                 wrapped = f"{{'value': {self._value(place, value)}}}"

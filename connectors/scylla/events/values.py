@@ -3,9 +3,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from connectors.cql.schemas import JAVA
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from connectors.cql.debezium_names import Names
     from connectors.cql.types import CqlType
 
     _Form = Callable[[Any], Any] | None
@@ -62,24 +65,45 @@ def udt_delta(names: tuple[str, ...]) -> Callable[[Any, Any, Any], dict[str, Any
     return delta
 
 
-def delta_function(kind: CqlType) -> Callable[[Any, Any, Any], dict[str, Any] | None]:
+def delta_function(kind: CqlType, names: Names = JAVA) -> Callable[[Any, Any, Any], dict[str, Any] | None]:
     """The function from (value, ``cdc$deleted``, ``cdc$deleted_elements``) of a multicell column to its delta."""
     if kind.name == "list":
-        return list_delta
-    return udt_delta(kind.field_names) if kind.name == "udt" else collection_delta
+        made: Callable[[Any, Any, Any], dict[str, Any] | None] = list_delta
+    else:
+        made = udt_delta(kind.field_names) if kind.name == "udt" else collection_delta
+    element = event_form(kind.arguments[0], frozenset(), names)
+    if kind.name == "list":
+        added = None if element is None else _list_form(lambda pair: (pair[0], element(pair[1])), pairs=False)
+        removed = None
+    else:
+        added = event_form(kind, frozenset(), names)
+        removed = None if kind.name == "udt" or element is None else _list_form(element, pairs=False)
+    if added is None and removed is None:
+        return made
+    change_added, change_removed = added or _same, removed or _same
+    return lambda value, deleted, elements: made(change_added(value), deleted, change_removed(elements))
 
 
-def java_form(kind: CqlType, compat: frozenset[str], *, pairs: bool = False) -> Callable[[Any], Any] | None:
-    """The function that gives a value the wrong form that the Java connector gives it (TYPES.md), or None if there is none.
+def _same(value: Any) -> Any:
+    return value
+
+
+def event_form(kind: CqlType, compat: frozenset[str], names: Names = JAVA, *, pairs: bool = False) -> _Form:
+    """The function that gives a value the form that the options ask for (TYPES.md); None where it is right as it is.
 
     Args:
         kind: the value's type.
-        compat: the forms that are wanted: ``null-udt``, ``hybrid-calendar``, ``list-order``, or ``java`` for all of them.
+        compat: the Java connector's wrong forms that are wanted: ``null-udt``, ``hybrid-calendar``, ``list-order``, or ``java``
+            for all of them.
+        names: the forms of decimals and varints.
         pairs: whether it is a multicell list of a log row; it becomes a list of values.
     """
     if kind.name == "date":
         return hybrid_date if compat & {"java", "hybrid-calendar"} else None
-    inner = [java_form(argument, compat) for argument in kind.arguments]
+    form = names.form(kind.name)
+    if form is not None:
+        return None if form.change is None else _nullable(form.change)
+    inner = [event_form(argument, compat, names) for argument in kind.arguments]
     if kind.name == "udt":
         null = bool(compat & {"java", "null-udt"})
         return _udt_form(list(zip(kind.field_names, inner, strict=True)), null=null) if null or any(inner) else None
@@ -93,6 +117,10 @@ def java_form(kind: CqlType, compat: frozenset[str], *, pairs: bool = False) -> 
         entry = _struct_form([("key", inner[0]), ("value", inner[1])])
         return _list_form(entry, pairs=False)
     return _struct_form([(f"field_{index}", form) for index, form in enumerate(inner)])
+
+
+def _nullable(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else change(value)
 
 
 def _struct_form(members: list[tuple[str, _Form]]) -> Callable[[Any], Any]:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from spark_jobs.contract import Column
     from spark_jobs.sinks.jdbc.config import Login
+    from spark_jobs.sinks.jdbc.types import Kind
 
 #: A DB-API connection, psycopg's or PyMySQL's.
 Connection = Any
@@ -84,6 +85,7 @@ class Plan:
         setup: run once per connection.
         clear: run before each load; empty where there is nothing to clear.
         steps: run after each load.
+        clocks: those columns whose nanoseconds since midnight are written as text (``HH:MM:SS.ffffff``).
         commits: the (quoted) table of positions; empty where positions are not kept.
         job: the job's name in the table of positions.
         batch_rows: rows per transaction.
@@ -108,6 +110,7 @@ class Plan:
     batch_bytes: int
     retries: int
     backoff_ms: int
+    clocks: tuple[str, ...] = ()
 
 
 class Dialect(Protocol):
@@ -132,6 +135,12 @@ class Dialect(Protocol):
 
     def system_type(self, name: str) -> str:
         """The SQL type of a column that the sink adds (``ums_id_`` ...)."""
+
+    def suited(self, connection: Connection) -> Dialect:
+        """This dialect for the version of the server; sends nothing."""
+
+    def kind(self, text: str) -> Kind:
+        """A type by family and size, from its text in the database."""
 
     def fits(self, wanted: str, present: str) -> str | None:
         """How a present column serves: its own type where it does, a wider one to change it to, None where they don't go."""

@@ -7,13 +7,15 @@ a task's machine, and on MySQL it is off by default. See docs/jobs/jdbc.md for w
 # ruff: noqa: S608 - names in the statements are quoted by the dialect, values are parameters or escaped
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pymysql
 from pymysql.constants import CLIENT
 
 from connectors.errors import Fatal
+from spark_jobs.contract import TIME, UUID
 from spark_jobs.sinks.jdbc.model import Existing, Fault, Present
 from spark_jobs.sinks.jdbc.types import Kind, holds, joined, kind
 
@@ -32,6 +34,10 @@ _TYPES: Final = {
     "date": "date", "timestamp": "datetime(6)", "timestamp_ntz": "datetime(6)", "array": "json", "map": "json",
     "struct": "json", "variant": "json", "void": "longtext",
 }
+#: Of text that is a UUID, where the server has no type for it.
+_UUID_TEXT: Final = "char(36) CHARACTER SET ascii COLLATE ascii_bin"
+#: MariaDB has the type uuid since this version.
+_UUID_SINCE: Final = (10, 7)
 _ASCII: Final = "CHARACTER SET ascii COLLATE ascii_bin"
 _SYSTEM: Final = {
     "ums_id_": "bigint", "ums_ts_": "datetime(6)", "ums_op_": f"char(1) {_ASCII}", "ums_uid_": "varchar(255)",
@@ -57,10 +63,12 @@ class MySql:
         collation: of made tables: compares by code point and does not ignore spaces at the end, as keys elsewhere do.
         timeout: the statement that limits the time of statements, with the place of milliseconds; empty where there is none
             for writes.
+        uuid: the type of UUIDs.
     """
 
     collation: str
     timeout: str
+    uuid: str = _UUID_TEXT
     max_name: int = 64
     octets: bool = False
 
@@ -87,6 +95,11 @@ class MySql:
                 raise Fatal(f"column {column.name}: {column.type.simpleString()} does not fit DECIMAL, which has 65 digits and "
                             "30 after the point; make the table by hand with a column that does (VARCHAR)")
             return f"decimal({column.type.precision},{column.type.scale})"  # type: ignore[attr-defined]
+        meant = (column.meaning, name)
+        if meant == (UUID, "string"):
+            return self.uuid
+        if meant == (TIME, "long"):
+            return "time(6)"
         kind_of = _TYPES.get(name, "longtext")
         if column.key and kind_of in ("longtext", "longblob", "json"):
             length = min(column.length or key_length, _KEY_BYTES // (1 if kind_of == "longblob" else 4))
@@ -99,9 +112,17 @@ class MySql:
         """The SQL type of a column that the sink adds."""
         return _SYSTEM[name]
 
+    def suited(self, connection: Connection) -> MySql:
+        """An old MariaDB has no type for UUIDs."""
+        return replace(self, uuid=_UUID_TEXT) if version_of(connection.get_server_info()) < _UUID_SINCE else self
+
+    def kind(self, text: str) -> Kind:
+        """A type by family and size."""
+        return kind(text, bounded_text=True)
+
     def fits(self, wanted: str, present: str) -> str | None:
         """How a present column serves; see ``model.Dialect``."""
-        have, need = kind(present, bounded_text=True), kind(wanted, bounded_text=True)
+        have, need = self.kind(present), self.kind(wanted)
         if holds(have, need):
             return present
         both = joined(have, need)
@@ -261,7 +282,13 @@ class MySql:
             connection.query(head + part)
 
 
-MARIADB: Final = MySql("utf8mb4_nopad_bin", "SET SESSION max_statement_time = {}")
+def version_of(text: str) -> tuple[int, ...]:
+    """A server's version from how it calls itself (``5.5.5-10.11.2-MariaDB-log``). Pure."""
+    found = re.match(r"(?:5\.5\.5-)?(\d+)\.(\d+)", text)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+MARIADB: Final = MySql("utf8mb4_nopad_bin", "SET SESSION max_statement_time = {}", "uuid")
 MYSQL: Final = MySql("utf8mb4_0900_bin", "")
 
 

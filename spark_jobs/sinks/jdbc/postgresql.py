@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 
 from connectors.errors import Fatal
+from spark_jobs.contract import LOCAL_TIMESTAMP, NUMBER, TIME, UUID, ZONED_TIME
 from spark_jobs.sinks.jdbc.model import Existing, Fault, Present, Step
 from spark_jobs.sinks.jdbc.types import Kind, holds, joined, kind
 
@@ -24,6 +25,11 @@ _TYPES: Final = {
     "double": "double precision", "boolean": "boolean", "string": "text", "varchar": "text", "char": "text", "binary": "bytea",
     "date": "date", "timestamp": "timestamp with time zone", "timestamp_ntz": "timestamp without time zone",
     "array": "jsonb", "map": "jsonb", "struct": "jsonb", "variant": "jsonb", "void": "text",
+}
+#: Types of columns whose values are more than their Spark type says, by that meaning and the Spark type.
+_MEANT: Final = {
+    (UUID, "string"): "uuid", (NUMBER, "string"): "numeric", (TIME, "long"): "time without time zone",
+    (ZONED_TIME, "string"): "time with time zone", (LOCAL_TIMESTAMP, "timestamp"): "timestamp without time zone",
 }
 _SYSTEM: Final = {
     "ums_id_": "bigint", "ums_ts_": "timestamp with time zone", "ums_op_": "text", "ums_uid_": "text",
@@ -62,15 +68,26 @@ class PostgreSql:
         name = column.type.typeName()
         if name == "decimal":
             return f"numeric({column.type.precision},{column.type.scale})"  # type: ignore[attr-defined]
-        return _TYPES.get(name, "text")  # intervals and the like come as text
+        if column.key and (column.meaning, name) == (NUMBER, "string"):
+            return "text"  # two texts may be one number, and rows are told apart before they come here
+        return _MEANT.get((column.meaning, name)) or _TYPES.get(name, "text")  # intervals and the like come as text
 
     def system_type(self, name: str) -> str:
         """The SQL type of a column that the sink adds."""
         return _SYSTEM[name]
 
+    def suited(self, connection: Connection) -> PostgreSql:
+        """The same for all versions."""
+        del connection
+        return self
+
+    def kind(self, text: str) -> Kind:
+        """A type by family and size."""
+        return kind(text, bounded_text=False)
+
     def fits(self, wanted: str, present: str) -> str | None:
         """How a present column serves; see ``model.Dialect``."""
-        have, need = kind(present, bounded_text=False), kind(wanted, bounded_text=False)
+        have, need = self.kind(present), self.kind(wanted)
         if holds(have, need):
             return present
         both = joined(have, need)

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 #: Columns that say where a row stood in Kafka, beside those that are written.
 TOPIC, PARTITION, OFFSET = "kafka_topic_", "kafka_partition_", "kafka_offset_"
 POSITION: Final = (TOPIC, PARTITION, OFFSET)
+#: Nanoseconds of a day.
+DAY_NS: Final = 86_400 * 10**9
+_HOUR_US: Final = 3_600 * 10**6
 _COPY_ESCAPES: Final = (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"))
 _LITERAL_ESCAPES: Final = (("\\", "\\\\"), ("'", "\\'"), ("\0", "\\0"))
 
@@ -65,6 +68,26 @@ def at_offset_boundary(rows: pa.Table) -> int:
         return 0
     changes = np.flatnonzero(_changes(rows, POSITION))
     return int(changes[-1]) + 1 if len(changes) else 0
+
+
+def with_clocks(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """The rows, with nanoseconds since midnight in ``columns`` as text. Pure."""
+    for name in columns:
+        rows = rows.set_column(rows.schema.get_field_index(name), name, clock_text(rows.column(name).combine_chunks()))
+    return rows
+
+
+def clock_text(nanoseconds: pa.Array) -> pa.Array:
+    """``[-]HH:MM:SS.ffffff``; digits beyond microseconds are cut, hours may be more than a day's, nulls are kept. Pure."""
+    negative = pc.less(nanoseconds, 0)
+    # Both divisions are of whole numbers and round to zero; the smallest number of 64 bits has no absolute value before one.
+    micros = pc.abs(pc.divide(nanoseconds, 1000))
+    hours = pc.divide(micros, _HOUR_US)
+    rest = pc.subtract(micros, pc.multiply(hours, _HOUR_US)).cast(pa.time64("us")).cast(pa.large_string())
+    text = pa.large_string()
+    parts = (pc.if_else(negative, pa.scalar("-", text), pa.scalar("", text)),
+             pc.utf8_lpad(hours.cast(text), 2, "0"), pc.utf8_slice_codeunits(rest, 2))
+    return pc.binary_join_element_wise(*parts, pa.scalar("", text))
 
 
 def hexadecimal(column: pa.Array) -> pa.Array:

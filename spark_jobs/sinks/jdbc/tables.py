@@ -1,15 +1,16 @@
 """Makes target tables and changes them when the source's tables change. Runs on the driver; blocks."""
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from connectors.errors import Fatal
-from spark_jobs.contract import SYSTEM_COLUMNS
+from spark_jobs.contract import SYSTEM_COLUMNS, TIME
 from spark_jobs.sinks.jdbc import plan as plans
 from spark_jobs.sinks.jdbc.address import identity, shorten
 from spark_jobs.sinks.jdbc.config import INSERT, SPLIT
 from spark_jobs.sinks.jdbc.model import Wanted
+from spark_jobs.sinks.jdbc.types import takes_nanoseconds
 
 if TYPE_CHECKING:
     from spark_jobs.contract import TableSchema
@@ -79,8 +80,10 @@ def columns(settings: Settings, dialect: Dialect, schema: TableSchema) -> Column
 
 
 def changes(dialect: Dialect, table: str, present: Existing, wanted: tuple[Wanted, ...], *, strict_null: bool
-            ) -> tuple[list[str], list[str]]:
-    """Statements that make a table fit, and complaints about what no statement mends without a person. Pure.
+            ) -> tuple[list[str], list[str], dict[str, str]]:
+    """Statements that make a table fit, complaints about what no statement fixes without a person, and types. Pure.
+
+    The types are those of the wanted columns after the statements.
 
     Args:
         dialect: of the database.
@@ -91,15 +94,18 @@ def changes(dialect: Dialect, table: str, present: Existing, wanted: tuple[Wante
     """
     statements: list[str] = []
     problems: list[str] = []
+    types: dict[str, str] = {}
     by_name = {(name if dialect.octets else name.lower()): column for name, column in present.columns.items()}
     for each in wanted:
         column = by_name.get(each.name if dialect.octets else each.name.lower())
         kind = each.type.partition(" DEFAULT ")[0]
+        types[each.name] = kind
         if column is None:
             # Rows that are there already have no value for it, so it can't be NOT NULL.
             statements.append(f"ALTER TABLE {table} ADD COLUMN {dialect.quote(each.name)} {each.type}")
             continue
         serves = dialect.fits(kind, column.type)
+        types[each.name] = serves or kind
         if serves is None:
             other = dialect.widen(table, Wanted(each.name, kind, each.nullable))
             problems.append(f"column {each.name} is {column.type} but the source's values are {kind}, which it can't hold and "
@@ -111,7 +117,7 @@ def changes(dialect: Dialect, table: str, present: Existing, wanted: tuple[Wante
     named = {(each.name if dialect.octets else each.name.lower()) for each in wanted}
     problems += [f"column {column.name} is NOT NULL without a default, and the source has no such column"
                  for name, column in by_name.items() if name not in named and not column.nullable and not column.default]
-    return statements, problems
+    return statements, problems, types
 
 
 def unique_problem(dialect: Dialect, table: str, present: Existing, keys: tuple[str, ...]) -> str | None:
@@ -165,6 +171,7 @@ class Tables:
         known = self.known(schema)
         if known is not None:
             return *known, []
+        self.dialect = self.dialect.suited(connection)
         where = plans.target(self.settings, self.dialect, schema.namespace)
         owner = self._owners.setdefault(where, identity(schema.namespace))
         if owner != identity(schema.namespace) and not self.settings.shared:
@@ -176,9 +183,11 @@ class Tables:
         type_of = {column.name: column for column in schema.columns}
         own = tuple(Wanted(renamed[each.name], each.type, each.nullable) if each.name in type_of else each
                     for each in plans.wanted_columns(self.settings, self.dialect, schema, self._source_keys(found)))
-        run = self._ensure(connection, where, own, found.keys)
-        plan = plans.make(self.settings, self.dialect, self.job, schema.namespace, where,
-                          tuple(name for _, name in found.pairs), found.keys)
+        run, types = self._ensure(connection, where, own, found.keys)
+        clocks = tuple(name for source, name in found.pairs if type_of[source].meaning == TIME
+                       and not takes_nanoseconds(self.dialect.kind(types[name])))
+        plan = replace(plans.make(self.settings, self.dialect, self.job, schema.namespace, where,
+                                  tuple(name for _, name in found.pairs), found.keys), clocks=clocks)
         self._plans[schema.namespace] = (schema, plan, found)
         return plan, found, run
 
@@ -205,22 +214,27 @@ class Tables:
         return tuple(source for source, name in found.pairs if name in found.keys)
 
     def _ensure(self, connection: Connection, where: tuple[str, str], own: tuple[Wanted, ...], keys: tuple[str, ...]
-                ) -> list[str]:
+                ) -> tuple[list[str], dict[str, str]]:
+        """Make and change the tables; the statements that were run, and the types of the table's own columns as they are."""
         schema, table = where
         settings, dialect = self.settings, self.dialect
         names = plans.names(settings, dialect, schema, table)
         upsert = settings.mode != INSERT
-        run = self._one(connection, schema, table, names.table, own, keys if upsert else ())
+        run, types = self._one(connection, schema, table, names.table, own, keys if upsert else ())
+        # Keys of the side table are compared with the table's: a table that was there may have other types than we would make.
+        own = tuple(replace(each, type=types[each.name]) if each.name in keys else each for each in own)
         side = plans.side_columns(settings, dialect, own, keys)
         if side:
-            run += self._one(connection, schema, plans.side_name(settings, dialect, table), names.side, side, keys)
+            run += self._one(connection, schema, plans.side_name(settings, dialect, table), names.side, side, keys)[0]
         if not upsert and settings.exactly_once:
             columns_ = plans.commit_columns(dialect)
-            run += self._one(connection, schema, settings.commit_table, names.commits, columns_, plans.COMMIT_COLUMNS[:4])
-        return run
+            key = plans.COMMIT_COLUMNS[:4]
+            run += self._one(connection, schema, settings.commit_table, names.commits, columns_, key)[0]
+        return run, types
 
     def _one(self, connection: Connection, schema: str, table: str, quoted: str, wanted: tuple[Wanted, ...],
-             keys: tuple[str, ...]) -> list[str]:
+             keys: tuple[str, ...]) -> tuple[list[str], dict[str, str]]:
+        """Make and change one table; the statements that were run, and the types of the wanted columns as they are."""
         dialect, settings = self.dialect, self.settings
         present = dialect.describe(connection, schema, table)
         if present is None:
@@ -237,7 +251,8 @@ class Tables:
         business = settings.mode == SPLIT and quoted.endswith(dialect.quote(table)) and not any(
             each.name == "ums_id_" for each in wanted)
         # The table of split gets no rows of deletes, so that it may have NOT NULL columns.
-        statements, problems = changes(dialect, quoted, present, wanted, strict_null=not business and settings.mode != INSERT)
+        strict_null = not business and settings.mode != INSERT
+        statements, problems, types = changes(dialect, quoted, present, wanted, strict_null=strict_null)
         problem = unique_problem(dialect, quoted, present, keys) if keys else None
         problems += [problem] if problem else []
         if problems:
@@ -246,7 +261,7 @@ class Tables:
             if not settings.auto_evolve:
                 raise Fatal(f"table {table} lacks something and sink.jdbc.auto.evolve is off; run:\n" + ";\n".join(statements))
             self._run(connection, statements)
-        return made + statements
+        return made + statements, types
 
     @staticmethod
     def _run(connection: Connection, statements: list[str]) -> None:

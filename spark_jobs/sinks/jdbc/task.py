@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from connectors.errors import Fatal, Retriable
 from spark_jobs.sinks.jdbc.dialects import dialect
 from spark_jobs.sinks.jdbc.model import Fault
-from spark_jobs.sinks.jdbc.rows import OFFSET, PARTITION, TOPIC, at_offset_boundary, newest
+from spark_jobs.sinks.jdbc.rows import DAY_NS, OFFSET, PARTITION, TOPIC, at_offset_boundary, newest, with_clocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -199,7 +199,7 @@ class _Writer:
         try:
             if self.plan.clear:
                 self._execute(connection, self.plan.clear)
-            self.dialect.load(connection, self.plan.into, rows, self.plan.columns)
+            self.dialect.load(connection, self.plan.into, with_clocks(rows, self.plan.clocks), self.plan.columns)
             deletes = self.plan.steps and bool(pc.any(pc.equal(rows.column("ums_op_"), "d")).as_py())
             for step in self.plan.steps:
                 if deletes or not step.deletes:
@@ -262,8 +262,18 @@ class _Writer:
         where = f"{row[TOPIC]}-{row[PARTITION]} offset {row[OFFSET]}{' with ' + key if key else ''}"
         column = column_of(bad.cause)
         value = f" (column {column}, value {row[column]!r}"[:_VALUE_SHOWN] + ")" if column in row else ""
-        return (f"{self._table()} refuses the row of {where}: {_text(bad.cause)}{value}. Change the column so that it can hold "
-                "the value, or set errors.tolerance=all to put such rows aside")
+        return (f"{self._table()} refuses the row of {where}: {_text(bad.cause)}{value}. {self._hint(row)}Change the column so "
+                "that it can hold the value, or set errors.tolerance=all to put such rows aside")
+
+    def _hint(self, row: dict[str, Any]) -> str:
+        """What holds a time that is none of a day; empty where the row has no such."""
+        wrong = [name for name in self.plan.clocks if row[name] is not None and not 0 <= row[name] < DAY_NS]
+        if not wrong:
+            return ""
+        name = self.dialect.quote(wrong[0])
+        table = self.dialect.quote(self.plan.target)
+        return (f"The time in column {wrong[0]} is negative, or a day and more. In PostgreSQL an interval holds it: ALTER "
+                f"TABLE {table} ALTER COLUMN {name} TYPE interval; a bigint holds its nanoseconds. ")
 
 
 _COMMIT: Final = ("job_", "table_", "kafka_topic_", "kafka_partition_", "next_offset_")

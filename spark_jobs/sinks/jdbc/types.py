@@ -16,13 +16,18 @@ _TEXTS: Final = {"text": 65_535, "tinytext": 255, "mediumtext": 1 << 24, "longte
 _BYTES: Final = {"bytea": 1 << 32, "varbinary": 0, "binary": 0, "tinyblob": 255, "blob": 65_535, "mediumblob": 1 << 24,
                  "longblob": 1 << 32}
 _TIMES: Final = ("timestamp", "datetime", "timestamptz")
+#: Digits after a second that a time of the day has when its type says none.
+_SECOND_DIGITS: Final = 6
 _DIGITS: Final = {1: 3, 2: 5, 3: 7, 4: 10, 8: 19}
 _UNBOUNDED: Final = 1 << 32
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A type by family and size: ``size`` is bytes of a number, characters or bytes of a string, digits of a decimal."""
+    """A type by family and size.
+
+    ``size`` is bytes of a number, characters or bytes of a string, digits of a decimal, or digits after a time's second.
+    """
 
     family: str
     size: int = 0
@@ -56,14 +61,22 @@ def kind(text: str, *, bounded_text: bool) -> Kind:
         return Kind("bytes", size or _BYTES[name] or _UNBOUNDED)
     if name in _TIMES:
         return Kind("time")
+    if name == "time" and "with time zone" not in (found[4] or ""):
+        return Kind("clock", size if first else 0 if bounded_text else _SECOND_DIGITS)
     return Kind({"boolean": "boolean", "bool": "boolean", "date": "date"}.get(name, "other"))
+
+
+def takes_nanoseconds(present: Kind) -> bool:
+    """Whether times of the day are written into such a column as numbers, as they were before there were columns of times."""
+    return present.family in ("integer", "decimal", "float")
 
 
 def holds(present: Kind, wanted: Kind) -> bool:
     """Whether every value of ``wanted`` can be stored in ``present`` without loss (or is refused)."""
     if present.family == "other" or wanted.family == "other":
         # A type of the database's own (uuid, inet, an enum, jsonb): it reads text and refuses what is none.
-        return {present.family, wanted.family} <= {"text", "other"}
+        # An interval of PostgreSQL holds times that its time does not.
+        return {present.family, wanted.family} <= {"text", "other"} or (present.family, wanted.family) == ("other", "clock")
     if present.family == "text" and wanted.family != "bytes":
         return wanted.family != "text" or present.size >= wanted.size or wanted.size >= 1 << 24
     if present.family == wanted.family:
@@ -73,6 +86,10 @@ def holds(present: Kind, wanted: Kind) -> bool:
         if present.family == "bytes":
             return present.size >= wanted.size or wanted.size >= 1 << 24
         return present.size >= wanted.size
+    if present.family == "clock" and wanted.family == "text":
+        return True  # as with those types: it reads text
+    if wanted.family == "clock":
+        return takes_nanoseconds(present) and present.family != "float" and holds(present, Kind("integer", 8))
     if wanted.family == "integer":
         if present.family == "decimal":
             return present.size >= 1000 or present.size - present.scale >= _DIGITS[wanted.size]
@@ -84,6 +101,8 @@ def joined(present: Kind, wanted: Kind) -> Kind | None:
     """The smallest kind that holds both, where values of ``present`` can be changed into it without loss; else None."""
     if wanted.family == "text" != present.family:
         return None  # no value would be lost, but whoever computes with the column would be surprised
+    if present.family == "clock" != wanted.family:
+        return None  # no database makes numbers of times by itself
     if holds(wanted, present):
         return wanted
     if present.family == wanted.family == "decimal":

@@ -167,7 +167,7 @@ def arrow(schema: TableSchema, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """Rows as the frame of `TableChanges` has them."""
     from pyspark.sql.pandas.types import to_arrow_type
 
-    types = {column.name: to_arrow_type(column.type) for column in schema.columns}
+    types = {column.name: to_arrow_type(column.type, timezone="UTC") for column in schema.columns}
     types |= dict(zip(SYSTEM_COLUMNS, (pa.int64(), pa.timestamp("us", "UTC"), pa.string(), pa.string(), pa.string(), pa.int32(),
                                        pa.int64()), strict=True))
     full = []

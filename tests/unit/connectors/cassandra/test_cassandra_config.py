@@ -118,7 +118,8 @@ def test_all_settings_arrive() -> None:
         "commit.log.delete": "false", "cdc.dir.poll.interval.ms": "50", "max.batch.bytes": "65536", "max.batch.size": "10",
         "heartbeat.interval.ms": "5000", "schema.refresh.interval.ms": "2000", "output.format": "Debezium",
         "cassandra.cluster.name": "Test", "tombstones.on.delete": "true", "cassandra.debezium.extended": "false",
-        "decimal.handling.mode": "STRING", "varint.handling.mode": "PRECISE", "field.exclude.list": "shop.t.c, shop.t.d",
+        "decimal.handling.mode": "STRING", "varint.handling.mode": "PRECISE",
+        "cassandra.logical.types": "NAMED", "field.exclude.list": "shop.t.c, shop.t.d",
         "snapshot.mode": "ALWAYS", "snapshot.consistency": "local_quorum", "snapshot.chunk.rows": "7",
         "snapshot.rows.per.second": "8", "snapshot.max.threads": "3",
         "cassandra.task.node": "cass-1", "cassandra.task.shard": "1/3"})
@@ -137,6 +138,7 @@ def test_all_settings_arrive() -> None:
     events = settings.event_settings(config)
     assert (events.output_format, events.cluster, events.tombstones, events.extended, events.decimals, events.varints) == (
         "debezium", "Test", True, False, "string", "precise")
+    assert events.logical
     assert events.excluded == {"shop.t.c", "shop.t.d"}
     backfill = settings.backfill_settings(config)
     assert (backfill.mode, backfill.consistency, backfill.chunk_rows, backfill.rows_per_s, backfill.threads) == (
@@ -187,7 +189,8 @@ def test_enough_tasks_are_no_complaint() -> None:
      ["commit.log.transfer.class", "commit.log.transfer.bucket"]),
     ({"cassandra.host": "h", "commit.log.delet": "x", "somebody.else": "1"}, ["cassandra.host", "commit.log.delet"]),
     ({"decimal.handling.mode": "string", "tombstones.on.delete": "true"}, ["tombstones.on.delete", "decimal.handling.mode"]),
-    ({"decimal.handling.mode": "string", "output.format": "debezium"}, []),
+    ({"decimal.handling.mode": "string", "output.format": "debezium", "cassandra.logical.types": "Named"}, []),
+    ({"cassandra.logical.types": "named"}, ["cassandra.logical.types"]),
     ({"commit.log.delete": "false", "commit.log.error.policy": "skip"}, ["commit.log.delete", "commit.log.error.policy"]),
     ({"cassandra.ssl.keystore.path": "/x"}, ["cassandra.ssl.keystore.path"]),
 ])

@@ -8,7 +8,15 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_jobs.sinks.jdbc.rows import at_offset_boundary, copy_buffer, hexadecimal, literal_rows, newest, statements
+from spark_jobs.sinks.jdbc.rows import (
+    at_offset_boundary,
+    clock_text,
+    copy_buffer,
+    hexadecimal,
+    literal_rows,
+    newest,
+    statements,
+)
 
 TEXT = st.text(st.characters(codec="utf-8")) | st.text("\\\n\r\t'\"NxX.0,()\0", max_size=8)
 ROWS = st.lists(st.tuples(st.none() | TEXT, st.none() | st.binary(max_size=9), st.none() | st.integers(-(2**63), 2**63 - 1),
@@ -50,6 +58,21 @@ def test_copy_text_reads_back(rows: list[tuple[Any, ...]], skipped: int) -> None
     assert read == [
         (a, None if b is None else "\\x" + b.hex(), None if c is None else str(c), None if d is None else str(d).lower())
         for a, b, c, d in rows[skipped:]]
+
+
+@given(st.lists(st.none() | st.integers(-(2**63), 2**63 - 1) | st.integers(-(4 * 10**15), 4 * 10**15), max_size=8),
+       st.integers(0, 2))
+def test_times_of_the_day_as_text(values: list[int | None], skipped: int) -> None:
+    read: list[int | None] = []
+    for text in clock_text(pa.array(values, pa.int64()).slice(skipped)).to_pylist():
+        if text is None:
+            read.append(None)
+            continue
+        hours, minutes, seconds = text.lstrip("-").split(":")
+        assert (len(minutes), len(seconds), len(hours) >= 2, int(minutes) < 60) == (2, 9, True, True)
+        micros = (int(hours) * 60 + int(minutes)) * 60 * 10**6 + int(seconds.replace(".", ""))
+        read.append(-micros if text.startswith("-") else micros)
+    assert read == [None if each is None else abs(each) // 1000 * (-1 if each < 0 else 1) for each in values[skipped:]]
 
 
 def literals(text: str) -> list[list[Any]]:

@@ -104,6 +104,18 @@ def test_names_fit_and_stay_different(name: str, octets: bool) -> None:
     ("mariadb", "varchar(300)", "varchar(255)", "varchar(300)"), ("mariadb", "longtext", "varchar(20)", "varchar(20)"),
     ("mariadb", "json", "longtext", "longtext"), ("mariadb", "json", "int(11)", None),
     ("mariadb", "decimal(20,4)", "decimal(10,2)", "decimal(20,4)"), ("mariadb", "datetime(6)", "date", "datetime(6)"),
+    # Tables of earlier versions keep their columns: text for UUIDs, numbers for times, a zone for times without one.
+    ("postgresql", "uuid", "text", "text"), ("postgresql", "uuid", "uuid", "uuid"),
+    ("postgresql", "time without time zone", "bigint", "bigint"), ("postgresql", "time without time zone", "interval", "interval"),
+    ("postgresql", "time without time zone", "numeric", "numeric"), ("postgresql", "time without time zone", "integer", None),
+    ("postgresql", "time without time zone", "time(3) without time zone", "time without time zone"),
+    ("postgresql", "bigint", "time without time zone", None), ("postgresql", "text", "time without time zone", "time without time zone"),
+    ("postgresql", "time with time zone", "text", "text"), ("postgresql", "time with time zone", "time with time zone", "time with time zone"),
+    ("postgresql", "timestamp without time zone", "timestamp with time zone", "timestamp with time zone"),
+    ("postgresql", "numeric", "text", "text"), ("postgresql", "numeric", "numeric(38,18)", "numeric"),
+    ("postgresql", "numeric(38,18)", "text", "text"),
+    ("mariadb", "uuid", "longtext", "longtext"), ("mariadb", "uuid", "varchar(255)", "varchar(255)"),
+    ("mariadb", "time(6)", "bigint(20)", "bigint(20)"), ("mariadb", "time(6)", "time", "time(6)"), ("mariadb", "time(6)", "time(6)", "time(6)"),
     ("mariadb", "tinyint(1)", "tinyint(1)", "tinyint(1)"), ("mariadb", "longblob", "varbinary(20)", "varbinary(20)"),
 ])
 def test_which_types_serve(kind: str, wanted: str, present: str, serves: str | None) -> None:
@@ -118,10 +130,36 @@ def test_which_types_serve(kind: str, wanted: str, present: str, serves: str | N
     (Column("a", t.TimestampType()), "timestamp with time zone", "datetime(6)"),
     (Column("a", t.TimestampNTZType()), "timestamp without time zone", "datetime(6)"),
     (Column("a", t.ArrayType(t.IntegerType())), "jsonb", "json"), (Column("a", t.DayTimeIntervalType()), "text", "longtext"),
+    (Column("a", t.StringType(), meaning="uuid"), "uuid", "uuid"), (Column("a", t.StringType(), key=True, meaning="uuid"), "uuid", "uuid"),
+    (Column("a", t.LongType(), meaning="time"), "time without time zone", "time(6)"),
+    (Column("a", t.StringType(), meaning="zoned_time"), "time with time zone", "longtext"),
+    (Column("a", t.TimestampType(), meaning="local_timestamp"), "timestamp without time zone", "datetime(6)"),
+    (Column("a", t.StringType(), meaning="number"), "numeric", "longtext"),
+    (Column("a", t.StringType(), key=True, meaning="number"), "text", "varchar(255)"),
+    (Column("a", t.DecimalType(38, 18), meaning="number"), "numeric(38,18)", "decimal(38,18)"),
+    (Column("a", t.ArrayType(t.StringType()), meaning="number"), "jsonb", "json"),
 ])
 def test_types_of_columns(column: Column, postgresql: str, mariadb: str) -> None:
     assert dialect("postgresql").column_type(column, 255) == postgresql
     assert dialect("mariadb").column_type(column, 255) == mariadb
+
+
+class Server:
+    """A connection that knows how its server calls itself."""
+
+    def __init__(self, version: str) -> None:
+        self._version = version
+
+    def get_server_info(self) -> str:
+        return self._version
+
+
+@pytest.mark.parametrize(("kind", "version", "wanted"), [
+    ("mariadb", "5.5.5-10.6.21-MariaDB", "char(36) CHARACTER SET ascii COLLATE ascii_bin"), ("mariadb", "10.7.1-MariaDB", "uuid"),
+    ("mariadb", "11.4.2-MariaDB-log", "uuid"), ("mysql", "8.4.0", "char(36) CHARACTER SET ascii COLLATE ascii_bin"),
+])
+def test_servers_without_a_type_for_uuids_keep_them_as_text(kind: str, version: str, wanted: str) -> None:
+    assert dialect(kind).suited(Server(version)).column_type(Column("a", t.StringType(), meaning="uuid"), 255) == wanted
 
 
 def plan(kind: str, **options: str) -> list[str]:
@@ -158,9 +196,10 @@ def test_tables_that_must_change() -> None:
     kind = dialect("mariadb")
     present = Existing({"ID": Present("ID", "int(11)", nullable=False), "x": Present("x", "int(11)", nullable=False)},
                        (("ID",), ("x",)))
-    run, problems = changes(kind, "`t`", present, (Wanted("id", "bigint", nullable=False), Wanted("n", "date")), strict_null=True)
+    run, problems, types = changes(kind, "`t`", present, (Wanted("id", "bigint", nullable=False), Wanted("n", "date")), strict_null=True)
     assert run == ["ALTER TABLE `t` MODIFY COLUMN `id` bigint NOT NULL", "ALTER TABLE `t` ADD COLUMN `n` date"]
     assert problems == ["column x is NOT NULL without a default, and the source has no such column"]
+    assert types == {"id": "bigint", "n": "date"}
     assert "another unique index (x)" in (unique_problem(kind, "`t`", present, ("id",)) or "")
     assert unique_problem(dialect("postgresql"), '"t"', present, ("ID",)) is None
 

@@ -16,6 +16,7 @@ from connectors.cql.mutations.definition import Column, make
 from connectors.cql.types import CqlType, frozen, parse
 from connectors.errors import Fatal, Skippable
 from connectors.formats.partition_update import Bound, Cell, PartitionUpdate, RangeDeletion, Row, Source, Stamp
+from connectors.schema import Type
 from tests.unit.connectors.cassandra.events.cassandra_event_world import (
     DAY,
     EXPIRING,
@@ -286,6 +287,14 @@ def test_numbers_of_any_size(text: str, option: dict[str, Any], value: str, expe
     assert (type(found), found) == (type(expected), expected)
     through_avro(found, kind.schema)
     through_json(found, kind.schema)
+
+
+def test_times_have_a_name_where_it_is_asked_for() -> None:
+    kinds = [debezium_type(parse("list<time>"), "x", EventSettings(topic_prefix="c", logical=named)) for named in (False, True)]
+    schemas = [kind.schema.value_schema for kind in kinds]
+    assert [(each.type, each.name) for each in schemas if each is not None] == [
+        (Type.INT64, None), (Type.INT64, "io.debezium.time.NanoTime")]
+    assert [kind.change for kind in kinds] == [None, None]
 
 
 def test_numbers_that_do_not_fit() -> None:

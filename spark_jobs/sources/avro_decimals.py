@@ -1,0 +1,116 @@
+"""Debezium's VariableScaleDecimal (struct {scale, value}) in the JVM: expressions for its value, and for why there is none.
+
+Spark has no function from bytes to a decimal but ``from_avro``: it is given the bytes as a datum of their own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+from pyspark.sql.avro.functions import from_avro
+
+from connectors.schema import Schema, Type
+from spark_jobs.sources.columns import MAX_ZEROS, too_large
+from spark_jobs.sources.types import MAX_PRECISION, Form, form_of, is_cell, spark_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+#: More bytes hold more digits than a decimal of Spark has.
+_BYTES: Final = 16
+_DATUM: Final = f'{{"type":"bytes","logicalType":"decimal","precision":{MAX_PRECISION},"scale":0}}'
+
+
+def variable_decimal(column: Column, schema: Schema) -> Column:
+    """The value of ``column`` as ``spark_type(schema)``: null where that type can't hold it (see ``problem``)."""
+    kind = spark_type(schema)
+    text = _text(column)
+    return f.when(_lost(column, kind.scale), None).otherwise(text.try_cast(kind)) if isinstance(kind, t.DecimalType) else text
+
+
+def problem(column: Column, schema: Schema) -> Column | None:
+    """Why a decimal in ``column``, which ``from_avro`` gave for values of ``schema``, can't be read; null where all can.
+
+    None where there is no decimal of varying scale in ``schema``.
+    """
+    form = form_of(schema)
+    if form is Form.VARIABLE_DECIMAL:
+        return _complaint(column, schema)
+    if is_cell(schema):
+        return problem(column.getField("value"), schema.fields[0].schema)
+    if schema.type is Type.STRUCT:
+        found = [each for member in schema.fields if (each := problem(column.getField(member.name), member.schema)) is not None]
+        return f.coalesce(*found) if found else None
+    inner = schema.value_schema
+    if inner is None:
+        return None
+    if schema.type is Type.ARRAY:
+        return _first(column, inner)
+    keys = schema.key_schema
+    entries = form is Form.ENTRIES or (keys is not None and keys.optional)
+    if not entries or keys is None:
+        return _first(f.map_values(column), inner)
+    parts = [
+        each
+        for name, member in (("key", keys), ("value", inner))
+        if (each := _first(f.transform(column, lambda entry, name=name: entry.getField(name)), member)) is not None  # type: ignore[misc]  # bound in the loop
+    ]
+    return f.coalesce(*parts) if parts else None
+
+
+def _first(elements: Column, schema: Schema) -> Column | None:
+    """The first problem of an array's elements."""
+    if problem(f.lit(None), schema) is None:
+        return None
+
+    def text(each: Column) -> Column:
+        found = problem(each, schema)
+        return f.lit("") if found is None else f.coalesce(found, f.lit(""))
+
+    found = f.transform(elements, text)
+    return f.get(f.filter(found, lambda each: each != ""), 0)
+
+
+def _unscaled(column: Column) -> Column:
+    """The number without its scale, as decimal(38,0); null where it has more digits."""
+    value = column.getField("value")
+    # A datum of bytes begins with their number, twice (Avro, "Binary Encoding"); below 64 that is one byte.
+    size = f.unhex(f.lpad(f.hex(f.length(value) * 2), 2, f.lit("0")))
+    return f.when(f.length(value) <= _BYTES, from_avro(f.concat(size, value), _DATUM, {"mode": "PERMISSIVE"}))
+
+
+def _text(column: Column) -> Column:
+    """The value as digits with a point; null where it has more digits than Spark's decimals, or too many zeros."""
+    scale = column.getField("scale")
+    unscaled = _unscaled(column)
+    digits = f.abs(unscaled).cast("string")
+    sign = f.when(unscaled < 0, f.lit("-")).otherwise(f.lit(""))
+    padded = f.lpad(digits, f.greatest(f.length(digits), scale + 1), f.lit("0"))
+    whole = f.length(padded) - scale
+    fraction = f.concat(f.substring(padded, f.lit(1), whole), f.lit("."), f.substring(padded, whole + 1, scale))
+    integer = f.when(unscaled == 0, f.lit("0")).otherwise(f.concat(digits, f.repeat(f.lit("0"), -scale)))
+    written = f.concat(sign, f.when(scale > 0, fraction).otherwise(integer))
+    return f.when(f.abs(scale) <= MAX_ZEROS, written)
+
+
+def _lost(column: Column, scale: int) -> Column:
+    """Whether digits after the point are lost; zeros at the end don't count."""
+    unscaled = _unscaled(column)
+    zeros = f.length(f.regexp_extract(unscaled.cast("string"), "(0*)$", 1))
+    return (unscaled != 0) & (column.getField("scale") - zeros > scale)
+
+
+def _complaint(column: Column, schema: Schema) -> Column:
+    kind = spark_type(schema)
+    hint = too_large(kind.scale) if isinstance(kind, t.DecimalType) else (
+        f"has more than {MAX_PRECISION} digits or {MAX_ZEROS} zeros, which can't be read from Avro here. Let the connector "
+        "write decimals as text (decimal.handling.mode=string), or the converter JSON."
+    )
+    shown = f.coalesce(_text(column), f.concat(f.lit("0x"), f.hex(column.getField("value")), f.lit(" of scale "),
+                                               column.getField("scale").cast("string")))
+    text = f.concat(f.lit("the value "), f.substring(shown, 1, 120), f.lit(f" {hint}"))
+    return f.when(column.isNotNull() & variable_decimal(column, schema).isNull(), text)
+
+

@@ -1,0 +1,138 @@
+"""A MariaDB table with columns of many types, by the connector and Kafka (JSON and Avro) into PostgreSQL and Parquet."""
+# ruff: noqa: S608 - names of the test's own
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from spark_jobs.contract import Batch
+from spark_jobs.sources.debezium import DebeziumSource
+from tests.integration.spark_jobs.files.conftest import Sinks
+from tests.integration.spark_jobs.jdbc.mysql_pipeline import Pipeline, sink
+from tests.integration.spark_jobs.sources.test_sources_live import Bench
+from worker.converters.avro import AvroConverter
+from worker.converters.json import JsonConverter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from compose.local.mariadb import MariaDb
+    from compose.local.registry import SchemaRegistry
+    from connectors.api import SourceRecord
+    from tests.integration.spark_jobs.jdbc.conftest import Database, Rig
+
+#: Column, its type at the source, in PostgreSQL, and a value as the source's SQL has it.
+COLUMNS = [
+    ("id", "UUID PRIMARY KEY", "uuid", "'50554d6e-29bb-11e5-b345-feff819cdc9f'"),
+    ("price", "DECIMAL(20,4)", "numeric", "-1234567890123456.7890"), ("big", "DECIMAL(38,10)", "numeric",
+                                                                      "1234567890123456789012345678.0000000001"),
+    ("at", "TIME(6)", "time without time zone", "'23:59:59.999999'"), ("whole", "TIME", "time without time zone", "'00:00:01'"),
+    ("made", "DATETIME(6)", "timestamp without time zone", "'2026-03-29 02:30:00.123456'"),
+    ("ms", "DATETIME(3)", "timestamp without time zone", "'1969-12-31 23:59:59.999'"),
+    ("seen", "TIMESTAMP(6) NULL", "timestamp with time zone", "'2026-11-23 13:00:00.000001'"),
+    ("day", "DATE", "date", "'2024-02-29'"), ("yr", "YEAR", "integer", "2155"), ("flags", "BIT(9)", "bytea", "b'100000010'"),
+    ("kind", "ENUM('a','b')", "text", "'b'"), ("kinds", "SET('x','y')", "text", "'x,y'"),
+    ("doc", "JSON", "text", """'{"a": [1, null]}'"""), ("raw", "VARBINARY(10)", "bytea", "x'00ff0a5c'"),
+    ("num", "BIGINT", "bigint", "-9223372036854775808"), ("dbl", "DOUBLE", "double precision", "0.1"),
+    ("txt", "TEXT", "text", "'tab\\t \\\\ ü 😀'"), ("yes", "BOOLEAN", "smallint", "1"),
+]
+NAMES = [name for name, *_ in COLUMNS]
+
+
+@pytest.fixture
+def pipeline(mariadb: MariaDb, spark: SparkSession, bootstrap: str) -> Iterator[Pipeline]:
+    made = Pipeline(mariadb, spark, bootstrap, ["shop"])
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+async def encoded(records: Sequence[SourceRecord], topic: str, registry: str) -> list[tuple[bytes | None, bytes | None]]:
+    """Keys and values in Avro with a registry, or in JSON with schemas."""
+    made: list[Any] = [AvroConverter({"schema.registry.url": registry}, is_key=key) if registry else
+                       JsonConverter({"schemas.enable": "true"}, is_key=key) for key in (True, False)]
+    keys, values = made
+    result = []
+    for each in records:
+        await keys.prepare(topic, each.key_schema)
+        await values.prepare(topic, each.value_schema)
+        result.append((keys.from_connect(topic, each.key_schema, each.key),
+                       values.from_connect(topic, each.value_schema, each.value)))
+    for each in made:
+        await each.close()
+    return result
+
+
+async def test_types_arrive_as_such_in_postgresql_and_parquet(
+        pipeline: Pipeline, rig: Callable[..., Rig], postgresql: Database, spark: SparkSession, bootstrap: str,
+        registry: SchemaRegistry, tmp_path: Path) -> None:
+    table = f"{pipeline.databases[0]}.things"
+    pipeline.sql("SET time_zone = '+00:00'", f"CREATE TABLE {table} ({', '.join(f'`{n}` {t}' for n, t, *_ in COLUMNS)}) "
+                                             "CHARACTER SET utf8mb4")
+    records = await pipeline.capture(
+        "debezium", f"INSERT INTO {table} VALUES ({', '.join(value for *_, value in COLUMNS)})",
+        f"INSERT INTO {table} (id) VALUES ('ffffffff-ffff-ffff-ffff-ffffffffffff')")
+    records = [each for each in records if each.value["source"]["table"] == "things"]
+    listed = ", ".join(f"`{name}`" for name in NAMES)
+    wanted = [from_source(row) for row in pipeline.sql(f"SELECT {listed} FROM {table} ORDER BY id")]
+    assert len(wanted) == len(records) == 2
+    for encoding, url in (("enveloped", ""), ("avro", registry.url)):
+        bench = Bench(spark, bootstrap, f"{pipeline.prefix}-{encoding}", url)
+        bench.send(await encoded(records, bench.topic, url))
+        found = await asyncio.to_thread(bench.changes, bench.source(DebeziumSource, encoding))
+        into = sink(rig, postgresql, spark, pipeline, **{"sink.jdbc.table": f"{pipeline.prefix}_{encoding}"})
+        assert into.sink.write(into.batch(*found)) == 2
+        listed = ", ".join(f'"{name}"' for name in NAMES)
+        rows = postgresql.query(f"SELECT {listed} FROM {pipeline.prefix}_{encoding} ORDER BY id")
+        assert differences(map(from_postgresql, rows), wanted) == [], encoding
+        types = dict(postgresql.query("SELECT column_name, data_type FROM information_schema.columns WHERE table_name = %s",
+                                      (f"{pipeline.prefix}_{encoding}",)))
+        assert {name: types[name] for name in NAMES} == {name: kind for name, _, kind, _ in COLUMNS}
+        files = Sinks(spark, tmp_path / encoding)
+        assert files.make().write(Batch(0, None, {(bench.topic, 0): (0, 2)}, lambda found=found: found)) == 2  # type: ignore[arg-type, misc]
+        read = [row for file in files.path.rglob("*.parquet") for row in pq.ParquetFile(file).read().to_pylist()]
+        assert differences(map(from_parquet, sorted(read, key=lambda row: row["id"])), wanted) == [], encoding
+
+
+def differences(found: Iterable[dict[str, Any]], wanted: list[dict[str, Any]]) -> list[tuple[str, Any, Any]]:
+    """Columns whose values differ, with both values."""
+    return [(name, row[name], other[name]) for row, other in zip(found, wanted, strict=True) for name in NAMES
+            if row[name] != other[name]]
+
+
+def from_source(row: tuple[Any, ...]) -> dict[str, Any]:
+    """A row as PyMySQL reads it; bits are big-endian, a moment has no zone and is in UTC."""
+    value = dict(zip(NAMES, row, strict=True))
+    if value["price"] is not None:
+        value |= {"flags": int.from_bytes(value["flags"], "big"), "seen": value["seen"].replace(tzinfo=UTC)}
+    return value
+
+
+def from_postgresql(row: tuple[Any, ...]) -> dict[str, Any]:
+    value = dict(zip(NAMES, row, strict=True))
+    value["id"] = str(value["id"])
+    if value["price"] is not None:
+        times = {name: datetime.combine(value["day"], value[name]) - datetime.combine(value["day"], datetime.min.time())
+                 for name in ("at", "whole")}
+        value |= {"flags": int.from_bytes(value["flags"], "little"), **times}
+    return value
+
+
+def from_parquet(row: dict[str, Any]) -> dict[str, Any]:
+    """Times of the day are nanoseconds; all timestamps are INT96, which has no zone, in UTC."""
+    value = {name: row[name] for name in NAMES}
+    if value["price"] is not None:
+        assert isinstance(value["price"], Decimal)
+        times = {name: timedelta(microseconds=value[name] // 1000) for name in ("at", "whole")}
+        moments = {"seen": value["seen"].replace(tzinfo=UTC)}
+        value |= {"flags": int.from_bytes(value["flags"], "little"), **times, **moments}
+    return value
