@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from connectors.errors import Skippable
 from connectors.schema import Field, Schema, Type
 from spark_jobs.contract import SYSTEM_COLUMNS, Column
+from spark_jobs.shards import NUMBERS, row_keys
 from spark_jobs.sources.flat import Flat, flat_of
 from spark_jobs.sources.types import Form, form_of, length_of, spark_type
 
@@ -36,6 +37,7 @@ class Layout:
         ids: the ids of the value's and the key's schema in the registry.
         clocks: names of the envelope's own times (``ts_us`` ...).
         flat: of flat rows: how they say what happened.
+        sharded: whether the envelope's ``source`` names the shard and the logical table.
     """
 
     envelope: bool
@@ -46,6 +48,13 @@ class Layout:
     ids: tuple[int, int] = (-1, -1)
     clocks: frozenset[str] = frozenset()
     flat: Flat | None = None
+    sharded: bool = False
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        """The columns of the record's key."""
+        names = tuple(each.name for each in self.key)
+        return row_keys(names, {each.name for each in self.row}) if self.sharded else names
 
     def columns(self, keys: Sequence[str]) -> tuple[Column, ...]:
         """The table's columns as this version has them; the columns ``keys`` are first and are its key.
@@ -86,7 +95,8 @@ def envelope_layout(value: Schema | None, key: Schema | None) -> Layout:
     source = value.field("source")
     members = frozenset(member.name for member in source.schema.fields) if source is not None else frozenset()
     clocks = frozenset(name for name in ("ts_us", "ts_ms", "ts_ns") if value.field(name) is not None)
-    return Layout(True, row.schema.fields, key_fields(key), members, clocks=clocks)
+    sharded = not members.isdisjoint(NUMBERS)
+    return Layout(True, row.schema.fields, key_fields(key), members, clocks=clocks, sharded=sharded)
 
 
 def flat_layout(value: Schema | None, key: Schema | None, config: Mapping[str, Any]) -> Layout:

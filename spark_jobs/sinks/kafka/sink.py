@@ -114,7 +114,7 @@ class KafkaSink(Sink):
         frame = table.frame
         names = [column.name for column in table.schema.columns]
         keys = (
-            config["sink.kafka.key.columns"]
+            table.schema.key_with_shard(config["sink.kafka.key.columns"])
             if config["sink.kafka.key"] == "columns"
             else [column.name for column in table.schema.key]
         )
