@@ -282,8 +282,9 @@ class Verification:
                 comparison.reports[name].topics.append(each.topic)
                 if each.plain and not keys[name]:
                     comparison.reports[name].note = "rows without key and without envelope: updates look like inserts"
-            await self._read_topics(comparison, Reader(keys, plain, view.place), consumer, starts, ends)
-            reader = Reader(keys, plain, None)
+            parts = {name: entry.logical for name, entry in view.tables.items()}
+            await self._read_topics(comparison, Reader(keys, plain, view.place, parts), consumer, starts, ends)
+            reader = Reader(keys, plain, None, parts)
             for entry in view.tables.values():
                 await self._read_table(comparison, reader, view, entry)
             steps = comparison.compare()

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from connectors.errors import ConfigInvalid, Fatal, MillraceError
-from connectors.mysql import catalog, connection
+from connectors.mysql import catalog, columns, connection, logical
 from connectors.mysql import config_keys_connection as ck
 from connectors.mysql import config_keys_events as ek
 from connectors.mysql import config_keys_reading as rk
@@ -23,7 +23,7 @@ from connectors.mysql.heartbeat import setup_text
 from connectors.options import ConfigProblem
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from connectors.mysql.config import StreamSettings
     from connectors.mysql.connection import ServerInfo
@@ -226,6 +226,8 @@ async def _tables(opened: Any, info: ServerInfo, grants: Grants, config: Config,
         complain = found.error if settings.guardrail_fails else found.warn
         complain(ck.GUARDRAIL, f"{len(names)} tables are to be captured, more than {ck.GUARDRAIL}={settings.guardrail}: name "
                                f"fewer in {ck.TABLES}, or raise it")
+    if config[ek.LOGICAL]:
+        await _logical(opened, names, config, info, found)
     refused: list[TableName] = []
     for name in names[:_TRIED]:
         try:
@@ -237,6 +239,31 @@ async def _tables(opened: Any, info: ServerInfo, grants: Grants, config: Config,
         shown = ", ".join(str(name) for name in refused[:5]) + (" ..." if len(refused) > 5 else "")
         complain(option, f"{shown} can't be read: GRANT SELECT ON {catalog.quoted(refused[0])} TO {account}")
     await _own_tables(opened, grants, config, settings, found)
+
+
+async def _logical(opened: Any, names: Sequence[TableName], config: Config, info: ServerInfo, found: Findings) -> None:
+    """``logical.tables``: expressions match something, and the partitions of a logical table can be told apart and fit."""
+    settings = event_settings(config, info.flavor)
+    mapping = logical.parse(settings.logical)
+    for text in mapping.unused(names):
+        found.warn(ek.LOGICAL, f"{ek.LOGICAL}: {text} matches no captured table yet: expressions match whole names of the form "
+                               f"database.table (a dot is written \\.); check it, {ck.TABLES} and {ck.DATABASES}")
+    try:
+        tables = await catalog.definitions(opened, [name for name in names if mapping.concerns(name)])
+        partitions = logical.Partitions(mapping)
+        complaints = [partitions.add(name, columns.key_columns(table, settings)) for name, table in tables.items()]
+    except ConfigInvalid as error:
+        found.error(ek.LOGICAL, str(error))
+        return
+    differences = logical.compare_columns(tables.values(), mapping)
+    for complaint in [*filter(None, complaints), *differences.types]:
+        found.error(ek.LOGICAL, complaint)
+    for complaint in differences.missing:
+        found.warn(ek.LOGICAL, complaint)
+    keyed = any(columns.key_columns(table, settings) for table in tables.values())
+    if keyed and not settings.topics.key_enabled and settings.output_format == "debezium":
+        found.warn(ek.TOPIC_KEY_ENABLE, f"{ek.TOPIC_KEY_ENABLE}=false with {ek.LOGICAL}: rows of two partitions may have the "
+                                        "same key, and a compacted topic keeps only one of them. Remove the option")
 
 
 async def _own_tables(opened: Any, grants: Grants, config: Config, settings: StreamSettings, found: Findings) -> None:

@@ -158,6 +158,7 @@ def event_settings(config: Config, server: str) -> EventSettings:
         columns=text_of(config, ek.COLUMNS),
         not_columns=text_of(config, ek.NOT_COLUMNS),
         builtin_tables=not config[ck.IGNORE_BUILTIN],
+        logical=config[ek.LOGICAL] or "",
         signal_tables=(signals,) if signals and "source" in (str(item).strip().lower() for item in config[rk.CHANNELS] or ())
         else (),
         masks=masking.parse_rules(config.raw),

@@ -4,7 +4,8 @@ from __future__ import annotations
 from typing import Final
 
 from connectors.java_regex import java_expression
-from connectors.mysql.config_keys_rules import key_columns, operations, regex_list, topic_name
+from connectors.mysql import logical
+from connectors.mysql.config_keys_rules import complaint, key_columns, operations, regex_list, topic_name
 from connectors.options import REQUIRED, ConfigKey, ConfigType, Importance, Width, all_of, at_least, between, non_empty, words
 
 PREFIX: Final = "topic.prefix"
@@ -44,6 +45,7 @@ TOPIC_KEY_REGEX: Final = "topic.key.field.regex"
 TOPIC_KEY_REPLACEMENT: Final = "topic.key.field.replacement"
 VERSION_TOPIC: Final = "table.version.topic"
 
+LOGICAL: Final = logical.OPTION
 UMS_TOPICS: Final = "ums.topic.per"
 UMS_BEFORE: Final = "ums.before.images"
 UMS_ROWS: Final = "ums.message.rows"
@@ -142,6 +144,17 @@ KEYS: Final = (
     ConfigKey(name=FIELD_NAMES, type=ConfigType.STRING, default="none", validator=words("none", "avro", "avro_unicode"),
               group=_VALUES, display_name="Field names", doc="The same for names of fields."),
 
+    ConfigKey(name=LOGICAL, type=ConfigType.STRING, default=None, group=_TOPICS, width=Width.LONG,
+              validator=complaint(lambda value: logical.parse(value or "")), display_name="Logical tables",
+              example=r"shop_(\d+)\.orders_(\d+):shop.orders",
+              doc="Sharded tables: maps physical tables to one logical table. The form is expression:database.table, several "
+                  "separated by semicolons. An expression (Java's) matches the whole name database.table in any case; a "
+                  "group in the database's part is the number of the database partition, a group in the table's part that of "
+                  "the table partition, 0 without a group. expression:database.table:3.17 gives fixed numbers. The "
+                  "partitions share the topic of the logical table. UMS namespaces have its name and the numbers; source of "
+                  "Debezium's events keeps the physical names and gets logical_db, logical_table, database_partition and "
+                  "table_partition, and the key gets the field of topic.key.field.name. All other options match physical "
+                  "names."),
     ConfigKey(name=STRATEGY, type=ConfigType.CLASS, default="io.debezium.schema.DefaultTopicNamingStrategy", group=_TOPICS,
               width=Width.LONG, display_name="Topic names",
               doc="One of Debezium's classes, which is done here by name: " + ", ".join(STRATEGIES) + "."),

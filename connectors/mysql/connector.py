@@ -9,12 +9,12 @@ from connectors.api import SourceConnector
 from connectors.errors import ConfigInvalid
 from connectors.mysql import config_keys_events as ek
 from connectors.mysql import config_keys_reading as rk
-from connectors.mysql import gtid, lag, positions, pull_views, shards, start, versions
+from connectors.mysql import gtid, lag, logical, positions, pull_views, shards, start, versions
 from connectors.mysql.checks import check_server
 from connectors.mysql.config import CONFIG
 from connectors.mysql.config_checks import problems, warnings
 from connectors.mysql.metrics import METRICS
-from connectors.mysql.model import MARIADB, MYSQL, Shard
+from connectors.mysql.model import MARIADB, MYSQL, Shard, TableName
 from connectors.mysql.task import MySqlTask
 
 if TYPE_CHECKING:
@@ -127,7 +127,9 @@ class MySqlConnector(SourceConnector):
     @classmethod
     def tables(cls, config: Config, offsets: Sequence[tuple[Position, Position]]) -> list[dict[str, Any]]:
         """See ``SourceConnector.tables``."""
-        return versions.tables(config[ek.PREFIX], offsets)
+        mapping = logical.parse(config[ek.LOGICAL] or "")
+        return [{**each, **mapping.of(TableName(*each["table"].split(".", 1))).members}
+                for each in versions.tables(config[ek.PREFIX], offsets)]
 
 
 def one_task(config: Config) -> bool:

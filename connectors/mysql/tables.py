@@ -5,7 +5,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from connectors.errors import Fatal
-from connectors.mysql import columns, events, shards, table_map
+from connectors.mysql import columns, events, logical, shards, table_map
 from connectors.mysql.binlog_events import HEADER_SIZE
 from connectors.mysql.decode import compile_rows, count_rows
 from connectors.mysql.events.schema_changes import Change
@@ -123,6 +123,7 @@ class Tables:
         self._definitions = definitions
         self._lenient = lenient
         self.versions = versions
+        self._partitions = logical.Partitions(logical.parse(settings.logical))
         self._known: dict[TableName, Table] = {}
         self._by_map: dict[bytes, TableState | None] = {}
         self._by_structure: dict[tuple[TableName, bytes], TableState] = {}
@@ -181,6 +182,7 @@ class Tables:
         self._by_map = {body: state for body, state in self._by_map.items() if state is not None and not changed(state.name)}
         self._by_structure = {key: state for key, state in self._by_structure.items() if not changed(key[0])}
         self._current = {name: state for name, state in self._current.items() if not changed(name)}
+        self._partitions.forget(changed)
 
     async def learn(self, event: bytes, context: Structure) -> TableState | None:
         """The state for a TABLE_MAP event, made if necessary.
@@ -215,10 +217,18 @@ class Tables:
         return replaced
 
     def state(self, table: Table, context: Structure | None) -> TableState:
-        """The state for a structure; ``context`` is None for one that was read from ``information_schema``."""
+        """The state for a structure; ``context`` is None for one that was read from ``information_schema``.
+
+        Raises:
+            ConfigInvalid: ``logical.tables`` gives two tables the same numbers, or can't be applied to this one.
+        """
         captured = self._filter.matches(table.name)
         version = self.versions.version(table, context and _about(context, table.name)) if captured else 0
         layout = columns.layout(table, self._settings, self.options)
+        if captured:
+            complaint = self._partitions.add(table.name, tuple(field.name for field in layout.key))
+            if complaint:
+                self._log.warning("%s", complaint)
         made = events.builder(layout, version, self._settings, self._partition, transactions=self._transactions,
                               held=self._held, headers=self._headers)
         return TableState(table, captured=captured, kind=self._special.get(table.name, ""), shard=self._shard, layout=layout,

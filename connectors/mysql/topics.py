@@ -50,9 +50,14 @@ class Topics:
         """The topic of all UMS messages, where they go into one."""
         return self._sanitized(self._settings.delimiter.join((self._settings.prefix, "ums")))
 
-    def key_field(self, name: TableName) -> tuple[str, str] | None:
-        """Name and value of the field that tells the tables of one topic apart in the key; None: there is none."""
-        if not self._settings.regex or not self._settings.key_enabled:
+    def key_field(self, name: TableName, *, shared: bool = False) -> tuple[str, str] | None:
+        """Name and value of the field that tells the tables of one topic apart in the key; None: there is none.
+
+        Args:
+            name: the physical table.
+            shared: whether the table shares its topic whatever the naming strategy is.
+        """
+        if not (self._settings.regex or shared) or not self._settings.key_enabled:
             return None
         origin = self._origin(name)
         found = self._identify(origin, empty=True)

@@ -17,7 +17,8 @@ from connectors.formats import ums
 from connectors.mysql import catalog, columns, config, connection, events, text_rows
 from connectors.mysql.filters import TableFilter
 from connectors.mysql.lag import saved_place
-from connectors.mysql.model import Source
+from connectors.mysql.logical import Logical, parse
+from connectors.mysql.model import Source, TableName
 from connectors.mysql.positions import file_number, spot
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class TableEntry:
         table: its structure.
         key: the names of the key's fields; () for no key.
         fields: names of the row's fields, as ``made`` writes them.
+        logical: the logical table that it is a partition of.
         made: makes its records.
         bad: rows that could not be read.
         complaint: about the first of them.
@@ -71,6 +73,7 @@ class TableEntry:
         self.layout: Layout = columns.layout(table, settings, options)
         self.key = tuple(field.name for field in self.layout.key)
         self.fields = tuple(field.name for field in self.layout.values)
+        self.logical = parse(settings.logical).of(table.name)
         self.made: TableEvents = events.builder(self.layout, 0, settings, {})
         self.bad = 0
         self.complaint = ""
@@ -229,14 +232,18 @@ class Reader:
         tables: name -> names of the key's fields, () for none.
         topics: topic -> the table whose plain rows (without envelope) it has.
         place: of the source's view; None for messages of the source itself.
+        parts: name -> the logical table that it is a partition of; tables that are not in it stand for themselves.
     """
 
-    def __init__(self, tables: Mapping[str, tuple[str, ...]], topics: Mapping[str, str], place: Place | None) -> None:
+    def __init__(self, tables: Mapping[str, tuple[str, ...]], topics: Mapping[str, str], place: Place | None,
+                 parts: Mapping[str, Logical] | None = None) -> None:
         self._tables = tables
         self._topics = topics
         self._place = None if place is None else spot(place.file, place.pos)
         # A namespace has no dots within its parts.
-        self._by_namespace = {_namespaced(*name.split(".", 1)): name for name in tables}
+        found = {name: Logical(TableName(*name.split(".", 1))) for name in tables} | dict(parts or {})
+        self._by_namespace = {_namespaced(part.name, str(part.database_partition), str(part.table_partition)): name
+                              for name, part in found.items()}
 
     def changes(self, topic: str, key: Any, value: Any) -> Iterator[Change]:
         """What a decoded message says of rows of the tables; others are passed over."""
@@ -283,7 +290,8 @@ class Reader:
         if kind not in ums.WITH_ROWS:
             return
         namespace = ums.Namespace.parse(message["schema"]["namespace"])
-        table = self._by_namespace.get(_namespaced(namespace.database, namespace.table))
+        table = self._by_namespace.get(_namespaced(TableName(namespace.database, namespace.table),
+                                                   namespace.database_partition, namespace.table_partition))
         if table is None:
             return
         names = self._tables[table]
@@ -301,8 +309,8 @@ class Reader:
                 yield Change("set", table, key, shown)
 
 
-def _namespaced(database: str, table: str) -> tuple[str, str]:
-    return database.replace(".", "_"), table.replace(".", "_")
+def _namespaced(name: TableName, *partitions: str) -> tuple[str, ...]:
+    return name.database.replace(".", "_"), name.table.replace(".", "_"), *partitions
 
 
 def is_envelope(value: Any) -> bool:

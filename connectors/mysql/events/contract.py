@@ -89,6 +89,7 @@ class EventSettings(msgspec.Struct, frozen=True, kw_only=True):
         databases, not_databases, tables, not_tables, columns, not_columns: the include and exclude lists as they stand; "" for
             none.
         builtin_tables: whether the server's own databases may be captured too (not ``table.ignore.builtin``).
+        logical: ``logical.tables`` as it stands (``connectors.mysql.logical``).
         signal_tables: ``database.table`` names that are captured whatever the lists say.
         masks: what hides or shortens columns (``connectors.formats.masking.parse_rules``).
         source_types: ``column.propagate.source.type`` as it stands.
@@ -116,6 +117,7 @@ class EventSettings(msgspec.Struct, frozen=True, kw_only=True):
     columns: str = ""
     not_columns: str = ""
     builtin_tables: bool = False
+    logical: str = ""
     signal_tables: tuple[str, ...] = ()
     masks: Masks = Masks()
     source_types: str = ""

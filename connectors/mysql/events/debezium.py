@@ -64,7 +64,7 @@ class DebeziumEvents:
             self.left_out += (owned + 1) // 2 if op == "u" else owned
             return
         start = len(out)
-        block = source_block(self._settings, source, self._name)
+        block = self._source(source)
         self.left_out += self._all[op](rows, first_row, block, base, self._clock(), out.append)
         if len(out) == start:
             return
@@ -87,7 +87,7 @@ class DebeziumEvents:
             self.left_out += sum(1 for _ in rows)
             return
         start = len(out)
-        block = source_block(self._settings, source, self._name, marker)
+        block = self._source(source, marker)
         self._loops.reads(rows, block, offset, self._clock(), out.append)
         if len(out) > start:
             for record, other in ((out[start], first), (out[-1], last)):
@@ -99,11 +99,14 @@ class DebeziumEvents:
         if "t" in self._settings.skipped:
             self.left_out += 1
             return
-        value = self._value("t", None, None, source_block(self._settings, source, self._name), self._clock())
+        value = self._value("t", None, None, self._source(source), self._clock())
         # The key has no schema either: a truncation is about no key.
         out.append(SourceRecord(self._partition, offset, self.topic, value, self.schemas.envelope, headers=self._headers))
         if self._transactions is not None:
             self._transactions.count(self._name, out, len(out) - 1)
+
+    def _source(self, source: Source, marker: str = "false") -> dict[str, Any]:
+        return source_block(self._settings, source, self._name, marker) | self.schemas.part
 
     def _clock(self) -> Clock:
         now = self._now_ns()

@@ -6,6 +6,7 @@ from importlib.metadata import version as version_of
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from connectors import schema as connect
+from connectors.mysql import logical
 from connectors.mysql.events.names import schema_name
 from connectors.mysql.topics import Topics
 from connectors.schema import Field, Schema, Type, struct
@@ -39,8 +40,15 @@ def _source(connector: str) -> Schema:
 SOURCES: Final = {"mysql": _source("mysql"), "mariadb": _source("mariadb")}
 
 
+#: Members of ``source`` that partitions of a logical table have in addition.
+_PART: Final = {"logical_db": connect.OPTIONAL_STRING, "logical_table": connect.OPTIONAL_STRING,
+                "database_partition": connect.OPTIONAL_INT64, "table_partition": connect.OPTIONAL_INT64}
+
+
 class Schemas(NamedTuple):
     """The schemas of one table's events; ``key`` is None for a table without key.
+
+    ``part``: the members that ``source`` has in addition for a partition of a logical table; {} for other tables.
 
     ``partial`` is the envelope for rows of which the server has not logged all columns: all but the key's may be null there,
     so that a column that is not known never gets a value that it may not have.
@@ -51,18 +59,20 @@ class Schemas(NamedTuple):
     envelope: Schema
     partial: Schema
     key_extra: tuple[str, str] | None
+    part: dict[str, Any]
 
 
 def schemas_of(layout: Layout, settings: EventSettings) -> Schemas:
     """The schemas of a table's events.
 
     Raises:
-        ConfigInvalid: see ``Topics``.
+        ConfigInvalid: see ``Topics`` and ``LogicalTables.of``.
     """
     topics = Topics(settings.topics)
-    name = layout.table.name
-    topic = topics.table(name)
-    extra = topics.key_field(name)
+    part = logical.parse(settings.logical).of(layout.table.name)
+    topic = topics.table(part.name)
+    # Without columns of its own a key would be the same for all rows of the table.
+    extra = topics.key_field(layout.table.name, shared=part.mapped and bool(layout.key))
     members = {field.name: field.schema for field in layout.key}
     if extra is not None:
         members[extra[0]] = connect.STRING
@@ -73,7 +83,10 @@ def schemas_of(layout: Layout, settings: EventSettings) -> Schemas:
              for field in layout.values]
     title = schema_name(f"{topic}.Envelope", settings.schema_names)
     source = SOURCES[settings.connector]
-    return Schemas(topic, key, _envelope(title, value, source), _envelope(title, _value(known, value.name), source), extra)
+    if part.mapped:
+        source = replace(source, fields=source.fields + tuple(Field(*each) for each in _PART.items()))
+    return Schemas(topic, key, _envelope(title, value, source), _envelope(title, _value(known, value.name), source), extra,
+                   part.members)
 
 
 def _optional(schema: Schema) -> Schema:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from connectors.api import Position, SourceRecord
 from connectors.errors import Fatal
 from connectors.formats import order_number, ums
+from connectors.mysql import logical
 from connectors.mysql.events.shaping import shaper
 from connectors.mysql.events.ums_values import value_text
 from connectors.mysql.positions import file_number
@@ -44,15 +45,17 @@ class _Message(NamedTuple):
 
 
 def address(settings: EventSettings, name: TableName, version: int) -> tuple[str, str]:
-    """The topic and the namespace of a structure of a table.
+    """The topic and the namespace of a structure of a table: those of its logical table, with the partitions' numbers.
 
     Raises:
-        ConfigInvalid: the topic's name can't be made.
+        ConfigInvalid: the topic's name can't be made, or ``logical.tables`` can't be applied to the table.
     """
     topics, options = Topics(settings.topics), settings.ums
-    topic = (topics.table(name) if options.topic_per == "table" else
-             topics.database(name.database) if options.topic_per == "schema" else topics.everything())
-    return topic, ums.Namespace(settings.connector, options.instance or settings.topics.prefix, *name, str(version)).text
+    part = logical.parse(settings.logical).of(name)
+    topic = (topics.table(part.name) if options.topic_per == "table" else
+             topics.database(part.name.database) if options.topic_per == "schema" else topics.everything())
+    return topic, ums.Namespace(settings.connector, options.instance or settings.topics.prefix, *part.name, str(version),
+                                str(part.database_partition), str(part.table_partition)).text
 
 
 class UmsRows:

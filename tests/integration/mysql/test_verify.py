@@ -166,7 +166,9 @@ def test_rows_of_before_a_new_column(world: World, capsys: pytest.CaptureFixture
      "transforms.r.replacement": "plain.$1"},
     {"mask.rules": "m", "mask.m.columns": r".*\.(name|price)", "mask.m.type": "md5", "mask.m.salt.field": "id",
      "table.include.list": r".*\.t"},
-], ids=["ums", "schemas", "plain", "masked"])
+    {"output.format": "ums", "logical.tables": r".*\.t:shop.all:0.1;.*\.pair:shop.all:0.2;.*\.loose:shop.all:0.3"},
+    {"logical.tables": r".*\.t:shop.all:0.1;.*\.pair:shop.all:0.2;.*\.loose:shop.all:0.3"},
+], ids=["ums", "schemas", "plain", "masked", "sharded-ums", "sharded"])
 def test_other_forms(world: World, capsys: pytest.CaptureFixture[str], config: dict[str, str]) -> None:
     config = {name: value.replace("plain.$1", f"{world.prefix}.plain.$1") for name, value in config.items()}
     schemas = config.get("value.converter.schemas.enable") == "true"

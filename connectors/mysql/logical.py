@@ -1,0 +1,230 @@
+r"""Sharded tables: physical tables that are partitions of one logical table.
+
+``logical.tables`` maps names to a logical table and two numbers: ``shop_(\d+)\.orders_(\d+):shop.orders`` makes
+``shop_3.orders_17`` database partition 3, table partition 17 of ``shop.orders``. The numbers are the sixth and seventh part of
+a UMS namespace, and members of ``source`` in Debezium's events. Pure functions, but for ``Partitions``.
+"""
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from connectors.errors import ConfigInvalid
+from connectors.java_regex import compile_java
+from connectors.mysql.model import TableName
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from connectors.mysql.model import Table
+
+OPTION: Final = "logical.tables"
+#: More digits would not fit 64 bits.
+_DIGITS: Final = 18
+#: The expression ends at the last colon, or at the last but one if two fixed numbers follow.
+_ITEM: Final = re.compile(r"(?P<expression>.+?):(?P<database>[^.:()\\|]+)\.(?P<table>[^.:()\\|]+)"
+                          r"(?::(?P<first>\d+)\.(?P<second>\d+))?", re.ASCII | re.DOTALL)
+
+
+class Logical(NamedTuple):
+    """What a physical table stands for.
+
+    Attributes:
+        name: the logical table; a table that is not mapped has its own name here.
+        database_partition: the number of the database's partition; 0 where the expression gives none.
+        table_partition: the number of the table's partition; 0 where the expression gives none.
+        mapped: whether an expression matches the table.
+    """
+
+    name: TableName
+    database_partition: int = 0
+    table_partition: int = 0
+    mapped: bool = False
+
+    @property
+    def members(self) -> dict[str, Any]:
+        """What ``source`` of Debezium's events has in addition; {} for a table that is not mapped."""
+        return {"logical_db": self.name.database, "logical_table": self.name.table,
+                "database_partition": self.database_partition,
+                "table_partition": self.table_partition} if self.mapped else {}
+
+
+class LogicalTables:
+    r"""The mapping of ``logical.tables``.
+
+    Args:
+        text: the option: ``expression:database.table``, several separated by semicolons. Expressions are Java's and match the
+            whole name ``database.table`` in any case. A group in the database's part is the number of the database partition,
+            a group in the table's part that of the table partition. ``expression:database.table:3.17`` gives fixed numbers
+            to tables whose names have none.
+
+    Raises:
+        ConfigInvalid: the text can't be parsed, or an expression can't be used.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._rules = tuple(_rule(item.strip()) for item in text.split(";") if item.strip())
+
+    def of(self, name: TableName) -> Logical:
+        """What the table stands for.
+
+        Raises:
+            ConfigInvalid: several expressions match it, or a group of the one that does is not a number.
+        """
+        found = [(rule, match) for rule in self._rules if (match := rule.pattern.fullmatch(str(name))) is not None]
+        if not found:
+            return Logical(name)
+        if len(found) > 1:
+            raise ConfigInvalid(f"{OPTION}: the table {name} is matched by {found[0][0].text} and by {found[1][0].text}: "
+                                "change the expressions so that only one matches it")
+        (rule, match), = found
+        if rule.fixed is not None:
+            return Logical(rule.target, *rule.fixed, mapped=True)
+        numbers: dict[str, int] = {}
+        for group in range(1, rule.pattern.groups + 1):
+            digits = match[group]
+            if digits is None:
+                continue
+            part = "database" if match.end(group) <= len(name.database) else "table"
+            if not digits.isascii() or not digits.isdigit() or len(digits) > _DIGITS:
+                raise ConfigInvalid(
+                    f"{OPTION}: the group of {rule.text} for the {part} partition of {name} is {digits!r}, which is not a "
+                    rf"number of at most {_DIGITS} digits; use (\d+), or give fixed numbers: expression:database.table:3.17")
+            if part in numbers:
+                raise ConfigInvalid(f"{OPTION}: {rule.text} has two groups in the {part}'s part of {name}, which has one "
+                                    "number: write (?:...) for a group that is not a number")
+            numbers[part] = int(digits)
+        return Logical(rule.target, numbers.get("database", 0), numbers.get("table", 0), mapped=True)
+
+    def concerns(self, name: TableName) -> bool:
+        """Whether the table is a partition of a logical table, or has the name of one.
+
+        Raises:
+            ConfigInvalid: see ``of``.
+        """
+        return any(rule.target == name for rule in self._rules) or self.of(name).mapped
+
+    def unused(self, names: Iterable[TableName]) -> list[str]:
+        """The expressions that match none of these tables."""
+        texts = [str(name) for name in names]
+        return [rule.text for rule in self._rules if not any(map(rule.pattern.fullmatch, texts))]
+
+
+@lru_cache(maxsize=16)
+def parse(text: str) -> LogicalTables:
+    """The mapping that the option describes; kept, since every table and every UMS message without rows asks for it.
+
+    Raises:
+        ConfigInvalid: see ``LogicalTables``.
+    """
+    return LogicalTables(text)
+
+
+class Partitions:
+    """Checks that tables which share a logical table can be told apart. Remembers the tables that it has seen.
+
+    Args:
+        logical: the mapping.
+    """
+
+    def __init__(self, logical: LogicalTables) -> None:
+        self._logical = logical
+        self._owners: dict[Logical, TableName] = {}
+        self._seen: dict[TableName, dict[TableName, tuple[str, ...]]] = {}
+
+    def add(self, name: TableName, key: tuple[str, ...]) -> str:
+        """Remember a table and the columns of its key.
+
+        Returns:
+            What makes the logical table hard to read, though no rows get lost; "" if nothing does.
+
+        Raises:
+            ConfigInvalid: another table has the same logical name and numbers, or see ``LogicalTables.of``.
+        """
+        part = self._logical.of(name)
+        owner = self._owners.setdefault(part._replace(mapped=False), name)
+        if owner != name:
+            raise ConfigInvalid(
+                f"{OPTION}: {owner} and {name} would both be {part.name} with database partition {part.database_partition} and "
+                f"table partition {part.table_partition}, so their rows could not be told apart: change the expressions so "
+                "that every table has its own numbers, or capture only one of the two")
+        seen = self._seen.setdefault(part.name, {})
+        seen[name] = key
+        if len(seen) == 1:
+            return ""
+        if part.name in seen and not self._logical.of(part.name).mapped:
+            other = next(each for each in seen if each != part.name)
+            return (f"{OPTION}: {part.name} is captured itself and no expression matches it, while {other} is a partition "
+                    f"of {part.name}: their keys in the shared topic differ. Add an expression for it "
+                    f"({re.escape(str(part.name))}:{part.name}:0.0), or don't capture it")
+        other = next((each for each, columns in seen.items() if columns != key), name)
+        if other != name:
+            return (f"{OPTION}: {other} and {name} are partitions of {part.name} with different keys: "
+                    f"({', '.join(seen[other])}) and ({', '.join(key)}). Give them one key, choose one with "
+                    "message.key.columns, or map them to two logical tables")
+        return ""
+
+    def forget(self, gone: Callable[[TableName], bool]) -> None:
+        """Forget tables that may have been dropped or renamed; ``add`` is called again for those that are still there."""
+        self._owners = {part: name for part, name in self._owners.items() if not gone(name)}
+        self._seen = {logical: {name: key for name, key in seen.items() if not gone(name)}
+                      for logical, seen in self._seen.items()}
+
+
+class Differences(NamedTuple):
+    """How the columns of a logical table's partitions differ; one text per logical table at most."""
+
+    types: list[str]
+    missing: list[str]
+
+
+def compare_columns(tables: Iterable[Table], logical: LogicalTables) -> Differences:
+    """Find columns of different types, and columns that only some partitions of a logical table have."""
+    groups: dict[TableName, list[Table]] = {}
+    for table in tables:
+        part = logical.of(table.name)
+        if part.mapped:
+            groups.setdefault(part.name, []).append(table)
+    found = Differences([], [])
+    for name, members in groups.items():
+        columns: dict[str, tuple[str, TableName]] = {}
+        types, missing = "", ""
+        for table in members:
+            for column in table.columns:
+                kind, first = columns.setdefault(column.name, (column.declared, table.name))
+                if kind != column.declared and not types:
+                    types = (f"{OPTION}: the column {column.name} of {name} is {kind} in {first} and {column.declared} in "
+                             f"{table.name}: give the partitions the same types (ALTER TABLE), or map them to two logical "
+                             "tables")
+        for table in members:
+            lacking = [column for column in columns if column not in {each.name for each in table.columns}]
+            if lacking and not missing:
+                missing = (f"{OPTION}: {table.name} has no column {lacking[0]}, which {columns[lacking[0]][1]} has; both are "
+                           f"partitions of {name}. Readers see events with and without it: alter the partition that is behind")
+        found.types.extend([types] if types else [])
+        found.missing.extend([missing] if missing else [])
+    return found
+
+
+class _Rule(NamedTuple):
+    text: str
+    pattern: re.Pattern[str]
+    target: TableName
+    fixed: tuple[int, int] | None
+
+
+def _rule(item: str) -> _Rule:
+    match = _ITEM.fullmatch(item)
+    if match is None:
+        raise ConfigInvalid(f"{item!r} is not of the form expression:database.table or expression:database.table:number.number")
+    text = match["expression"].strip()
+    pattern = compile_java(f"(?i){text}")
+    fixed = None if match["first"] is None else (int(match["first"]), int(match["second"]))
+    if fixed is not None and (pattern.groups or any(len(each) > _DIGITS for each in (match["first"], match["second"]))):
+        raise ConfigInvalid(f"{item!r} has fixed numbers: it can't have groups (write (?:...)), and a number has at most "
+                            f"{_DIGITS} digits")
+    if pattern.groups > 2:
+        raise ConfigInvalid(f"{text} has {pattern.groups} groups, but there are two numbers, one in the database's part and "
+                            "one in the table's: write (?:...) for a group that is not a number")
+    return _Rule(text, pattern, TableName(match["database"].strip(), match["table"].strip()), fixed)
