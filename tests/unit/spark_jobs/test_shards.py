@@ -13,6 +13,7 @@ from connectors.errors import Fatal, Skippable
 from connectors.formats import ums as forms
 from spark_jobs import config as job_config
 from spark_jobs import shards
+from spark_jobs.causes import JavaCause, known_cause
 from spark_jobs.contract import Column, TableSchema
 from spark_jobs.history import layout as file_layout
 from spark_jobs.materializer.contract import Input
@@ -171,6 +172,13 @@ def test_a_second_shard_of_ums_is_refused_and_a_single_one_is_not() -> None:
     for known, seen in ((None, {one, other}), (one, {other})):
         with pytest.raises(Fatal, match=REFUSED):
             shards.check_one("shop.orders", known, seen)
+
+
+def test_what_java_raises_about_shards_is_fatal() -> None:
+    text = f"[USER_RAISED_EXCEPTION] {shards.second_shard('shop.orders', (1, 2), (1, 3))} SQLSTATE: P0001"
+    found = known_cause([JavaCause("org.apache.spark.SparkRuntimeException", text)], "")
+    assert isinstance(found, Fatal)
+    assert "sink.shards=separate" in str(found)
 
 
 # Debezium.
