@@ -114,7 +114,7 @@ class Decoding:
         self._truncates = config.get("source.truncates") == "ignore"
         self._tombstones = not envelope and config.get("source.tombstones", "delete") == "delete"
         self._shards = str(config.get(SHARDS) or REFUSE)
-        #: The one shard of each table, with ``refuse``.
+        #: The shard of each table that was seen first; with ``refuse`` the only one.
         self._first: dict[str, Shard] = {}
         self._samples: dict[str, list[str | None]] = {}
         self._given: Rules | None = None
@@ -169,8 +169,8 @@ class Decoding:
             self._recall(topic, groups, loose)
         before, first = dict(self.tables), dict(self._first)
         samples = dict(self._samples)
-        if self._envelope and self._shards == REFUSE:
-            self._one_shard(groups, loose)
+        if self._envelope:
+            self._note_shards(groups, loose)
         layouts = {
             namespace: self._merge(namespace, groups.get(namespace, []), loose.get(namespace))
             for namespace in [*groups, *loose]
@@ -214,13 +214,19 @@ class Decoding:
     def _separate(self) -> bool:
         return self._envelope and self._shards == SEPARATE
 
-    def _one_shard(self, groups: Mapping[str, Sequence[tuple[Ref, Known]]], loose: Mapping[str, inference.Seen]) -> None:
-        """Note the shard of each table; tasks compare every record with it. Raises ``Fatal`` where samples show a second."""
+    def _note_shards(self, groups: Mapping[str, Sequence[tuple[Ref, Known]]], loose: Mapping[str, inference.Seen]) -> None:
+        """Note the first shard of each table. With ``refuse`` tasks compare every record with it.
+
+        Raises:
+            Fatal: ``refuse``, and samples show a second shard.
+        """
         for namespace in [*groups, *loose]:
             seen = {known.shard for _, known in groups.get(namespace, ())}
             seen |= loose[namespace].shards if namespace in loose else frozenset()
-            if seen:
+            if seen and self._shards == REFUSE:
                 self._first[namespace] = shards.check_one(namespace, self._first.get(namespace), seen)
+            elif seen:
+                self._first.setdefault(namespace, min(seen))
 
     def _written_as(self, namespace: str) -> TableSchema:
         """The table as sinks get it."""
