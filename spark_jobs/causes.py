@@ -62,6 +62,8 @@ _KNOWN: Final = (
     _advice(r"", r"No space left on device|Disk quota exceeded|File too large", Retriable,
             "the disk is full, or a limit of file sizes is reached: make room on the file system of checkpoint.location, "
             "state.dir, spark.local.dir and the sink"),
+    _advice(r"SparkRuntimeException$", r"\[USER_RAISED_EXCEPTION\] Table \S+ has several shards", Fatal,
+            "see Sharded tables in docs/jobs/formats.md"),
     _advice(r"ClassNotFoundException$", r"\.(?:fs|gs|azurebfs)\.", Fatal,
             "Spark comes without the client of this file system: add its jars, for s3a spark.jars.packages: "
             "org.apache.hadoop:hadoop-aws:{hadoop} (see docs/jobs/running.md)"),

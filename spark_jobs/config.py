@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from connectors.errors import ConfigInvalid
 from connectors.options import Config, ConfigDef, ConfigProblem
 from spark_jobs import masks, registry
-from spark_jobs.config_keys import FRAME, GUARANTEES, MATERIALIZE, PASS_THROUGH
+from spark_jobs.config_keys import FRAME, GUARANTEES, MATERIALIZE, MERGE, PASS_THROUGH, SEPARATE, SHARDS
 from spark_jobs.job import Job, default_checkpoint, default_state_dir
 
 if TYPE_CHECKING:
@@ -302,6 +302,8 @@ def _cross(values: Mapping[str, Any], raw: Mapping[str, str], known: _Parts) -> 
         complain("source.min.partitions", "source.min.partitions can't be used with transform.type=materialize: one partition "
                                           "of "
                                           "the input is one task")
+    problems += [ConfigProblem(SHARDS, f"Invalid value {values[SHARDS]} for configuration {SHARDS}: {text}")
+                 for text in _shards(values)]
     if known.sink is not None and values["guarantee"] is not None and _offered(values["guarantee"], known.sink) is None:
         complain("guarantee", f"Invalid value {values['guarantee']} for configuration guarantee: the {values['sink.type']} "
                               f"sink "
@@ -323,6 +325,20 @@ def _cross(values: Mapping[str, Any], raw: Mapping[str, str], known: _Parts) -> 
     if raw.get("kafka.group.id") == "":
         complain("kafka.group.id", "kafka.group.id is empty")
     return problems
+
+
+def _shards(values: Mapping[str, Any]) -> list[str]:
+    """What does not go together with the value of ``sink.shards``."""
+    mode, form = values[SHARDS], values["source.format"]
+    found = []
+    if mode in (SEPARATE, MERGE) and form in ("plain", "partition-update"):
+        found.append(f"records of source.format={form} don't name their shard; remove it (the numbers may be columns of plain "
+                     "rows: name them in source.key.columns)")
+    if mode == MERGE and values.get("sink.jdbc.position") == "kafka":
+        found.append("sink.jdbc.position=kafka compares offsets, and shards may be in several partitions; use ums_id")
+    if mode == SEPARATE and "records" in (values.get("sink.kafka.content"), values.get("sink.console.content")):
+        found.append("records are passed on as they are; it needs sink.kafka.content=rows (sink.console.content=rows)")
+    return found
 
 
 def _offered(wanted: str, sink: type[Sink]) -> str | None:

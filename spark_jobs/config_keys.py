@@ -37,6 +37,10 @@ GUARANTEES: Final = ("exactly-once", "at-least-once", "none")
 CONTINUOUS: Final = "continuous"
 AVAILABLE_NOW: Final = "available-now"
 MATERIALIZE: Final = "materialize"
+SHARDS: Final = "sink.shards"
+REFUSE: Final = "refuse"
+SEPARATE: Final = "separate"
+MERGE: Final = "merge"
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}\Z")
 
@@ -137,6 +141,12 @@ FRAME: Final = ConfigDef([
               doc="Where the changes go: `console`, `files`, `jdbc` or `kafka`, or `module:Class` of a sink of your own. Its "
                   "options "
                   "begin with `sink.<type>.`."),
+    ConfigKey(name=SHARDS, type=_S, default=REFUSE, importance=_HIGH, group=_OUT, validator=one_of(REFUSE, SEPARATE, MERGE),
+              doc="How shards of one logical table are written (UMS: the last two parts of the namespace; Debezium: "
+                  "`database_partition` and `table_partition` in `source`). `refuse` stops the job at the second shard of a "
+                  "table; `separate` adds both numbers as BIGINT columns, first in the key; `merge` takes rows of one key for "
+                  "one row, whichever shard they come from: the one with the largest order number stays. The materializer "
+                  "refuses every number but 0."),
     ConfigKey(name="guarantee", type=_S, default=None, importance=_HIGH, group=_OUT, validator=one_of(*GUARANTEES),
               doc="What must hold when the job, Spark or Kafka dies at any moment: every change once, at least once, or "
                   "neither. A "

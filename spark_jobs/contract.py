@@ -70,15 +70,22 @@ class TableSchema:
         namespace: its name anywhere: UMS's seven parts where the source gives them, else ``<database>.<table>`` (Debezium's
             ``source.db``/``keyspace`` and ``table``), else the topic.
         columns: key columns first, in key order; then the others in source order.
+        sharded: whether the first two columns are the numbers of the row's shard (``sink.shards=separate``).
     """
 
     namespace: str
     columns: tuple[Column, ...]
+    sharded: bool = False
 
     @property
     def key(self) -> tuple[Column, ...]:
         """The primary key; empty where the source has none."""
         return tuple(column for column in self.columns if column.key)
+
+    def key_with_shard(self, names: Sequence[str]) -> tuple[str, ...]:
+        """``names``, which an option gives as a key, after the numbers of the shard where the table has them."""
+        numbers = [column.name for column in self.columns[:2]] if self.sharded else []
+        return (*(name for name in numbers if name not in names), *names)
 
 
 @dataclass(frozen=True, slots=True)

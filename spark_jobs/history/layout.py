@@ -45,9 +45,14 @@ class Layout:
     table: tuple[str, ...]
     levels: tuple[Level, ...]
 
-    def directory(self, namespace: str) -> str:
-        """The table's directory for ``namespace``, relative to the sink's path."""
-        values = name_parts(namespace)
+    @property
+    def by_shard(self) -> bool:
+        """Whether the table's directory names the shard."""
+        return any(f"{{{name}}}" in level for level in self.table for name in PARTS[5:])
+
+    def directory(self, namespace: str, shard: tuple[int, int] | None = None) -> str:
+        """The table's directory for ``namespace``, relative to the sink's path; ``shard`` replaces that of the namespace."""
+        values = name_parts(namespace) | ({} if shard is None else dict(zip(PARTS[5:], map(str, shard), strict=True)))
         return "/".join(_PLACEHOLDER.sub(lambda match: _safe(values[match[1]]), level) for level in self.table)
 
     def bucket_columns(self, time: Column) -> list[tuple[str, Column]]:

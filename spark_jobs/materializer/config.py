@@ -18,6 +18,7 @@ from connectors.options import (
     one_of,
 )
 from connectors.topic_names import topic_name
+from spark_jobs.config_keys import SHARDS
 from spark_jobs.materializer.model import DEFAULT_GRACE_S, MergeOptions
 
 if TYPE_CHECKING:
@@ -265,7 +266,8 @@ def merge_options(config: Config) -> MergeOptions:
         output_encoding=config["materializer.output.encoding"] or ("avro" if found else "json"),
         emit_unchanged=config["materializer.emit.unchanged"],
         tombstones_on_delete=config["materializer.tombstones.on.delete"], grace_s=config["materializer.tombstone.grace.s"],
-        masks=tuple(sorted((name, value) for name, value in config.raw.items() if name.startswith("mask."))))
+        masks=tuple(sorted((name, value) for name, value in config.raw.items() if name.startswith("mask."))),
+        shards=config[SHARDS])
 
 
 def complaints(config: Config) -> list[str]:

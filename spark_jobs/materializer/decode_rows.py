@@ -19,6 +19,7 @@ from connectors.formats.order_number import source_number
 from connectors.schema import (
     BYTES,
     DECIMAL,
+    INT64,
     OPTIONAL_BOOLEAN,
     OPTIONAL_FLOAT32,
     OPTIONAL_FLOAT64,
@@ -28,14 +29,16 @@ from connectors.schema import (
     Schema,
     Type,
 )
+from spark_jobs.config_keys import MERGE, REFUSE, SEPARATE, SHARDS
 from spark_jobs.materializer.decode import AVRO, HEAD, Registry, schema_id, split_envelope
 from spark_jobs.materializer.model import Column
+from spark_jobs.shards import LOGICAL, NUMBERS, WHOLE, column_taken, logical_name, row_keys, shard_of, ums_shard
 from worker.converters.avro_read import AvroReader, avro_reader
 from worker.converters.json_read import parse, read_schema, reader
 from worker.converters.json_text import JsonSettings, schema_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from spark_jobs.materializer.contract import Input
     from spark_jobs.materializer.model import MergeOptions
@@ -216,18 +219,27 @@ class RowReader:
             raise Skippable(f"The event at offset {record.offset} has the operation {operation!r}: a materialized table "
                             "has no place for it.")
         row = value["before"] if operation == "d" else value["after"]
-        key = self._key(record, row)
         source = value.get("source") or {}
+        shard = shard_of(source)
+        sharded = shard != WHOLE or logical_name(source) is not None
+        key = self._key(record, row, sharded=sharded)
+        if self._options.shards == REFUSE and shard != WHOLE:
+            raise Fatal(_refused(".".join(str(source.get(name)) for name in LOGICAL), shard))
+        if self._separate:
+            key = dict(zip(NUMBERS, shard, strict=True)) | key
         side = schema.field("before" if operation == "d" else "after") if schema is not None else None
         names = tuple(key)
         signature = (schema, operation == "d", names) if schema is not None else (None, names, tuple(row or ()))
+        database = next((source[name] for name in _DATABASES if source.get(name)), "")
+        table = next((source[name] for name in _TABLES if source.get(name)), "")
         constants = (("connector", str(source.get("connector") or "")), ("cluster", str(source.get("name") or "")),
-                     ("keyspace", str(source.get("keyspace") or source.get("keyspace_name") or source.get("schema")
-                                      or source.get("db") or "")),
-                     ("table", str(source.get("table") or source.get("table_name") or "")), ("schema_version", ""))
+                     ("keyspace", str(database)), ("table", str(table)), ("schema_version", ""))
         found = self._layouts.get((signature, constants))
         if found is None:
             columns = {each.name: each.schema for each in side.schema.fields} if side is not None else dict.fromkeys(row or ())
+            if self._separate:
+                _check_names(columns, constants[3][1])
+                columns = dict.fromkeys(NUMBERS, INT64 if schema is not None else None) | columns
             others = {name: column for name, column in columns.items() if name not in key}
             layout = make_layout(constants, {name: columns.get(name) for name in names}, others)
             stores = [storable(column.schema) for column in layout.others]
@@ -243,13 +255,25 @@ class RowReader:
                             for column, store in zip(layout.others, stores, strict=True)])
         return [RowChange(layout, tuple(key.values()), values, position, time, snapshot)]
 
-    def _key(self, record: Input, row: Mapping[str, Any] | None) -> dict[str, Any]:
-        """The primary key, by name."""
+    @property
+    def _separate(self) -> bool:
+        return self._options.shards == SEPARATE
+
+    def _key(self, record: Input, row: Mapping[str, Any] | None, *, sharded: bool) -> dict[str, Any]:
+        """The primary key, by name; of a sharded table without what is no column."""
         names = self._options.key_columns
         if names and row is not None:
             return {name: row[name] for name in names}
         if record.key:
             _, key = self._value(record.key)
+            if isinstance(key, dict) and sharded and row is not None and not names:
+                kept = row_keys(tuple(key), row)
+                if len(kept) < len(key) and self._options.shards == MERGE:
+                    other = ", ".join(sorted(key.keys() - {*kept}))
+                    raise Fatal(f"The record's key has a field that names the shard ({other}), so changes of one row may lie "
+                                "in several partitions of the input, and each has a state of its own. For "
+                                f"{SHARDS}={MERGE} let the connector leave it out (topic.key.enforce.uniqueness=false).")
+                key = {name: key[name] for name in kept}
             if isinstance(key, dict) and key:
                 return {name: key[name] for name in names} if names else key
         raise Fatal("The primary key is not known: the event's Kafka key is not a struct. Name its columns in "
@@ -273,17 +297,25 @@ class RowReader:
         found = self._layouts.get(signature)
         if found is None:
             where = ums.Namespace.parse(namespace)
+            if self._options.shards == REFUSE and where[5:] != ("0", "0"):
+                raise Fatal(_refused(".".join(where[:4]), where[5:]))
             columns = {each["name"]: _UMS[each["type"]] for each in fields if each["name"] not in _SYSTEM}
             missing = [name for name in names if name not in columns]
             if missing:
                 raise Skippable(f"The UMS message at offset {record.offset} has no field {', '.join(missing)}, which is in "
                                 "materializer.key.columns.")
+            shard: tuple[int, ...] = ()
+            if self._separate:
+                _check_names(columns, where.table)
+                shard = ums_shard(namespace)
+                columns = dict.fromkeys(NUMBERS, OPTIONAL_INT64) | columns
+                names = (*NUMBERS, *names)
             layout = make_layout(
                 (("connector", where.datastore), ("cluster", where.instance), ("keyspace", where.database),
                  ("table", where.table), ("schema_version", where.version)), {name: columns[name] for name in names},
                 {name: column for name, column in columns.items() if name not in names})
-            found = self._layouts[signature] = layout, []
-        layout = found[0]
+            found = self._layouts[signature] = layout, list(shard)
+        layout, shard_key = found[0], tuple(found[1])
         places = {each["name"]: (index, _UMS_READ.get(each["type"])) for index, each in enumerate(fields)}
         changes = []
         for each in value["payload"]:
@@ -300,11 +332,14 @@ class RowReader:
                 raise Skippable(f"The UMS message at offset {record.offset} has the operation {operation!r}.")
             time = _micros(one(ums.TIMESTAMP)) if ums.TIMESTAMP in places else record.timestamp_ms * 1000
             values = None if operation == ums.DELETE else tuple([one(column.name) for column in layout.others])
-            key = tuple([one(column.name) for column in layout.keys])
+            key = (*shard_key, *[one(column.name) for column in layout.keys[len(shard_key):]])
             changes.append(RowChange(layout, key, values, int(one(ums.ID)), time, snapshot))
         return changes
 
 
+#: Names of the database and the table in Debezium's ``source``, the first that is there counts: the logical ones of a shard.
+_DATABASES: Final = (LOGICAL[0], "keyspace", "keyspace_name", "schema", "db")
+_TABLES: Final = (LOGICAL[1], "table", "table_name")
 _SYSTEM: Final = frozenset({ums.ID, ums.TIMESTAMP, ums.OPERATION, ums.UID, ums.ACTIVE})
 _UMS: Final[dict[str, Schema]] = {
     "string": OPTIONAL_STRING, "int": OPTIONAL_INT32, "long": OPTIONAL_INT64, "float": OPTIONAL_FLOAT32,
@@ -313,6 +348,19 @@ _UMS: Final[dict[str, Schema]] = {
 _UMS_READ: Final[dict[str, Callable[[str], Any]]] = {
     "int": int, "long": int, "float": float, "double": float, "boolean": lambda text: text.lower() == "true",
     "binary": base64.b64decode}
+
+
+def _check_names(columns: Iterable[str], table: str) -> None:
+    """Raise ``Fatal`` for a table that has a column with the name of a number of its shard."""
+    taken = [name for name in columns if name.lower() in NUMBERS]
+    if taken:
+        raise Fatal(column_taken(table, taken[0]))
+
+
+def _refused(table: str, shard: Sequence[Any]) -> str:
+    return (f"{table} is sharded: a message is of database and table partition {shard[0]}.{shard[1]}. Rows of two shards with "
+            f"one key would overwrite each other. Set {SHARDS}={SEPARATE} to make both numbers part of the key, or "
+            f"{SHARDS}={MERGE} if a key is the same row in all shards, or if there is one shard only.")
 
 
 def _micros(text: str) -> int:

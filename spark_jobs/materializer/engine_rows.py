@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from connectors.errors import Skippable
+from connectors.errors import Fatal, Skippable
+from spark_jobs.config_keys import SHARDS
 from spark_jobs.materializer.decode_rows import RowChange, RowLayout, RowReader, layout_text, read_layout
 from spark_jobs.materializer.engine import FAILURES, Resources, UpdateEngine
 from spark_jobs.materializer.events import Shape
@@ -13,6 +14,7 @@ from spark_jobs.materializer.keys import ROW, partition_prefix
 from spark_jobs.materializer.merge import replace_row
 from spark_jobs.materializer.model import Origin
 from spark_jobs.materializer.rowstate import new_row
+from spark_jobs.shards import NUMBERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,12 +30,14 @@ class RowEngine(UpdateEngine):
         super().__init__(options, sequence, resources, clock)
         self._reader = RowReader(options, resources.registry)
         self._slots: dict[str, list[int]] = {}
+        self._keys: tuple[str, ...] = ()
 
     def _describe(self, text: str) -> Shape:
         layout = read_layout(text)
         self._clustered = False
         self._partition_values = msgspec.msgpack.decode
         self._table = layout.table
+        self._keys = tuple(column.name for column in layout.keys)
         self._slots = {}
         return Shape(layout.constants, layout.keys, (), layout.others)
 
@@ -80,6 +84,11 @@ class RowEngine(UpdateEngine):
         if catalog.tables and catalog.tables != [layout.table]:
             raise Skippable(f"The topic has events of {layout.table} besides {catalog.tables[0]}: a materialized table has one "
                             "topic. Divide them (a transform, the connector's topic naming).")
+        names = tuple(column.name for column in layout.keys)
+        if catalog.versions and (self._keys[:2] == NUMBERS) != (names[:2] == NUMBERS):
+            raise Fatal(f"{SHARDS} was changed to {self.options.shards}: the key of {layout.table} is "
+                        f"({', '.join(self._keys)}) in the state and would be "
+                        f"({', '.join(names)}). Set it back, or start a job with another name and output.")
         known = catalog.find(layout.ident)
         if known is None:
             known = catalog.add(layout.ident, None, layout.table, [], list(layout.others))

@@ -40,6 +40,7 @@ class MergeOptions:
         tombstones_on_delete: a null value after each DELETE.
         grace_s: how long (s) a tombstone is kept, from its local deletion time or its arrival, whichever is later.
         masks: the properties that begin with ``mask.``: events are masked by them.
+        shards: ``sink.shards``.
     """
 
     topic: str
@@ -55,6 +56,7 @@ class MergeOptions:
     tombstones_on_delete: bool = True
     grace_s: int = DEFAULT_GRACE_S
     masks: tuple[tuple[str, str], ...] = ()
+    shards: Literal["refuse", "separate", "merge"] = "refuse"
 
 
 class Column(NamedTuple):

@@ -16,6 +16,7 @@ from connectors.errors import Skippable
 from connectors.formats.order_number import BY_WRITE_TIME, FILE_UNIT, LAST_FILE, NO_FILE_NUMBER, NO_POSITION
 from connectors.schema import Type
 from spark_jobs.contract import SYSTEM_COLUMNS
+from spark_jobs.shards import NUMBERS, second_shard
 from spark_jobs.sources.avro import HEAD_SIZE, decoded, head, value
 from spark_jobs.sources.avro_decimals import problem
 from spark_jobs.sources.flat import WORDS
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from spark_jobs.contract import TableSchema
     from spark_jobs.dead_letters import DeadLetters
+    from spark_jobs.shards import Shard
     from spark_jobs.sources.flat import Flat
     from spark_jobs.sources.layout import Layout
 
@@ -47,6 +49,8 @@ class Table:
         before: whether rows before an update are wanted.
         truncates: whether a truncate is left out (else it is a bad record).
         tombstones: whether a record without a value is a delete (flat rows).
+        separate: whether rows begin with the numbers of their shard.
+        shard: the only one that records may be of; None: any.
     """
 
     schema: TableSchema
@@ -54,6 +58,8 @@ class Table:
     before: bool
     truncates: bool
     tombstones: bool = False
+    separate: bool = False
+    shard: Shard | None = None
 
 
 def frame(records: DataFrame, table: Table, report: DeadLetters) -> DataFrame:
@@ -80,6 +86,8 @@ def frame(records: DataFrame, table: Table, report: DeadLetters) -> DataFrame:
     rows = rows.withColumn("op", f.when(f.col("empty"), f.lit("d")).otherwise(_first(versions, lambda each: each.op)))
     left_out = ["m", "t"] if table.truncates else ["m"]
     rows = rows.where(f.coalesce(~f.col("op").isin(*left_out), f.lit(True)))
+    if table.shard is not None and any(layout.sharded for layout in table.layouts):
+        rows = rows.where(_of_shard(versions, table.schema.namespace, table.shard))
     error = _error(versions, table)
     if report.tolerant:
         bad = rows.withColumn("error", error).where(f.col("error").isNotNull())
@@ -166,6 +174,12 @@ class _Version:
             return self.data.getField(flat.order).cast("long") if flat.order else f.col("offset")
         return order_column(self.data.getField("source"), self._layout.members)
 
+    def number(self, name: str) -> Column:
+        """A number of the record's shard."""
+        if not self._layout.sharded or name not in self._layout.members:
+            return f.lit(0).cast("long")
+        return f.coalesce(self.data.getField("source").getField(name).cast("long"), f.lit(0).cast("long"))
+
     def time(self) -> Column:
         """``ums_ts_``."""
         flat = self._layout.flat
@@ -232,6 +246,16 @@ def _first(versions: list[_Version], of: Callable[[_Version], Column]) -> Column
     for number, version in enumerate(versions[1:], 1):
         result = result.when(f.col("version") == number, of(version))
     return result
+
+
+def _of_shard(versions: list[_Version], namespace: str, shard: Shard) -> Column:
+    """True; raises for a record of another shard. For a filter, which Spark can't leave out."""
+    found = [_first(versions, lambda version, name=name: version.number(name))  # type: ignore[misc]  # bound in the loop
+             for name in NUMBERS]
+    before, behind = second_shard(namespace, shard, ("{}", "{}")).split("{}.{}")
+    text = f.concat(f.lit(before), found[0].cast("string"), f.lit("."), found[1].cast("string"), f.lit(behind))
+    other = (found[0] != shard[0]) | (found[1] != shard[1])
+    return f.when(other, f.raise_error(text).cast("boolean")).otherwise(f.lit(True))
 
 
 def _error(versions: list[_Version], table: Table) -> Column:
@@ -315,6 +339,10 @@ def _output(rows: DataFrame, versions: list[_Version], table: Table) -> DataFram
         f.col("partition"),
         f.col("offset"),
     ]
+    if table.separate:
+        numbers = [_first(versions, lambda version, name=name: version.number(name)).alias(name)  # type: ignore[misc]  # as above
+                   for name in NUMBERS]
+        columns = numbers + columns
     return rows.select(*columns, *[each.alias(name) for each, name in zip(system, SYSTEM_COLUMNS, strict=True)])
 
 

@@ -15,6 +15,8 @@ from pyspark.sql import types as t
 
 from connectors.errors import ConfigInvalid, Fatal, Skippable
 from connectors.options import ConfigKey, ConfigType, Importance, invalid
+from spark_jobs import shards
+from spark_jobs.config_keys import REFUSE, SEPARATE, SHARDS
 from spark_jobs.contract import TableChanges, TableSchema
 from spark_jobs.dead_letters import DeadLetters
 from spark_jobs.sources import avro_frame, inference, tasks
@@ -23,7 +25,7 @@ from spark_jobs.sources.discovery import TOMBSTONE, Found, Ref, find, reference,
 from spark_jobs.sources.kinds import (
     Known,
     Rules,
-    avro_namespace,
+    avro_subject,
     look_json,
     loose_flat,
     loose_layout,
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 
     from connectors.schema import Schema
     from spark_jobs.contract import Batch, JobContext
+    from spark_jobs.shards import Shard
     from spark_jobs.sources.rows import Report
 
 _GROUP: Final = "Decoding"
@@ -129,6 +132,9 @@ class Decoding:
         self._before = bool(config.get("source.before.rows"))
         self._truncates = config.get("source.truncates") == "ignore"
         self._tombstones = not envelope and config.get("source.tombstones", "delete") == "delete"
+        self._shards = str(config.get(SHARDS) or REFUSE)
+        #: The shard of each table that was seen first; with ``refuse`` the only one.
+        self._first: dict[str, Shard] = {}
         self._samples: dict[str, list[str | None]] = {}
         self._given: Rules | None = None
         #: Kinds of which a batch had no good record: the next one may have some.
@@ -137,6 +143,7 @@ class Decoding:
         self._texts: dict[int, str] = {}
         self._known: dict[Ref, Known] = {}
         self._files = SchemaFiles(context.spark, config.get("checkpoint.location"))
+        #: As records show them: without columns for the shard.
         self.tables: dict[str, TableSchema] = {}
         self._earlier: dict[str, TableSchema] = {}
         self._loaded = False
@@ -180,15 +187,18 @@ class Decoding:
         shown = {ref.topic for ref in present}.union(*(each.topics for each in loose.values()))
         for topic in sorted(buried - shown):
             self._recall(topic, groups, loose)
-        before = self._earlier = dict(self.tables)
+        before, first = dict(self.tables), dict(self._first)
+        self._earlier = before
         samples = dict(self._samples)
+        if self._envelope:
+            self._note_shards(groups, loose)
         layouts = {
             namespace: self._merge(namespace, groups.get(namespace, []), loose.get(namespace))
             for namespace in [*groups, *loose]
         }
-        self._unsaved |= self.tables != before or self._samples != samples
+        self._unsaved |= self.tables != before or self._samples != samples or self._first != first
         return [
-            TableChanges(self.tables[namespace], self._frame(batch, namespace, groups, loose, layouts, unusable, report))
+            TableChanges(self._written_as(namespace), self._frame(batch, namespace, groups, loose, layouts, unusable, report))
             for namespace in layouts
         ]
 
@@ -199,7 +209,8 @@ class Decoding:
     def written(self) -> None:
         """See ``Source.written``."""
         if self._unsaved:
-            self._files.save(to_json(self.tables, {"samples": self._samples}))
+            kept = {"samples": self._samples, "shards": self._shards, "first_shards": self._first}
+            self._files.save(to_json(self.tables, kept))
             self._unsaved = False
 
     def _load(self) -> None:
@@ -210,13 +221,41 @@ class Decoding:
             try:
                 self.tables, extra = from_json(text)
                 self._samples = extra.get("samples", {})
+                first = {name: (one, two) for name, (one, two) in extra.get("first_shards", {}).items()}
             except (ValueError, KeyError, TypeError) as error:
                 raise Fatal(
                     f"The schemas kept in {self._files.folder} can't be read: {error}. Restore the folder, or delete "
                     f"it to have "
                     "the schemas found again from the records that come."
                 ) from error
+            shards.check_mode(extra.get("shards"), self._shards, self.tables, self._files.folder)
+            # Tables of releases that knew no shards were not sharded.
+            self._first = dict.fromkeys(self.tables, shards.WHOLE) | first
         self._loaded = True
+
+    # Shards.
+
+    @property
+    def _separate(self) -> bool:
+        return self._envelope and self._shards == SEPARATE
+
+    def _note_shards(self, groups: Mapping[str, Sequence[tuple[Ref, Known]]], loose: Mapping[str, inference.Seen]) -> None:
+        """Note the first shard of each table. With ``refuse`` tasks compare every record with it.
+
+        Raises:
+            Fatal: ``refuse``, and samples show a second shard.
+        """
+        for namespace in [*groups, *loose]:
+            seen = {known.shard for _, known in groups.get(namespace, ())}
+            seen |= loose[namespace].shards if namespace in loose else frozenset()
+            if seen and self._shards == REFUSE:
+                self._first[namespace] = shards.check_one(namespace, self._first.get(namespace), seen)
+            elif seen:
+                self._first.setdefault(namespace, min(seen))
+
+    def _written_as(self, namespace: str) -> TableSchema:
+        """The table as sinks get it."""
+        return shards.with_numbers(self.tables[namespace]) if self._separate else self.tables[namespace]
 
     # Schemas.
 
@@ -306,10 +345,10 @@ class Decoding:
             schema = connect_schema(texts[0])
             key_schema = connect_schema(texts[1]) if texts[1] else None
             layout = replace(self._layout(schema, key_schema), avro=texts, ids=ids)
-            namespace = avro_namespace(texts[0], value, ref.topic) if self._envelope else ref.topic
-            keys = self._key_names(namespace, [each.name for each in layout.key])
+            namespace, shard = avro_subject(texts[0], value, ref.topic) if self._envelope else (ref.topic, shards.WHOLE)
+            keys = self._key_names(namespace, layout.key_names)
             layout.columns(keys)
-            return Known(namespace, layout, keys)
+            return Known(namespace, layout, keys, shard=shard)
         return look_json(tasks.record(ref.topic, key, value), self._rules())
 
     def _layout(self, value: Schema | None, key: Schema | None) -> Layout:
@@ -470,6 +509,8 @@ class Decoding:
                 self._before,
                 self._truncates,
                 self._tombstones,
+                self._separate,
+                self._first.get(namespace) if self._shards == REFUSE else None,
             )
             return avro_frame.frame(rows, table, report)
         texts = {known.text: known.layout for _, known in group if known.layout is not None}
@@ -485,8 +526,10 @@ class Decoding:
             namespace if namespace in loose and self._envelope else None,
             (foreign | unusable) - texts.keys(),
             self._tombstones,
+            self._separate,
+            self._first.get(namespace) if self._shards == REFUSE else None,
         )
-        return rows.mapInArrow(tasks.decoding(plan, report), frame_type(schema))
+        return rows.mapInArrow(tasks.decoding(plan, report), frame_type(self._written_as(namespace)))
 
     def _report_groups(self, batch: Batch, bad: Sequence[Found], report: DeadLetters) -> None:
         """Report every record whose schema can't be used."""

@@ -21,10 +21,12 @@ from spark_jobs.sources.types import type_from_json, wider_inferred
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from spark_jobs.shards import Shard
+
 #: Of the frame that a search gives.
 SCHEMA: Final = (
     "topic string, namespace string, columns string, keys string, sample binary, key binary, error string, "
-    "mixed boolean, text binary"
+    "mixed boolean, text binary, shards string"
 )
 
 
@@ -43,6 +45,7 @@ class Seen:
         mixed: some records that count had no key columns in their keys, while the table's key was not known.
         text: of an envelope, what stands for its schema.
         others: further topics that have the table.
+        shards: of its records; two at most.
     """
 
     topic: str
@@ -55,6 +58,7 @@ class Seen:
     mixed: bool = False
     text: bytes = b""
     others: frozenset[str] = frozenset()
+    shards: frozenset[Shard] = frozenset()
 
     @property
     def topics(self) -> set[str]:
@@ -76,6 +80,7 @@ class Seen:
             row["error"],
             row["mixed"],
             bytes(row["text"]),
+            shards=frozenset((one, two) for one, two in json.loads(row["shards"])),
         )
 
     def joined(self, other: Seen) -> Seen:
@@ -86,7 +91,10 @@ class Seen:
         # A table that one task found no good record of is one if another task did.
         error = self.error and other.error
         mixed, others = self.mixed or other.mixed, self.others | other.topics
-        return replace(self, types=types, keys=self.keys or other.keys, error=error, mixed=mixed, others=others)
+        shards = self.shards | other.shards
+        return replace(
+            self, types=types, keys=self.keys or other.keys, error=error, mixed=mixed, others=others, shards=shards
+        )
 
     def columns(self, keys: Sequence[str], declared: Mapping[str, t.DataType]) -> tuple[Column, ...]:
         """The table's columns: the key first; declared types count, also of columns that no record has shown yet.

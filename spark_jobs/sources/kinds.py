@@ -16,6 +16,7 @@ import msgspec
 from connectors.errors import Skippable
 from connectors.schema import Field
 from spark_jobs.contract import TableSchema
+from spark_jobs.shards import WHOLE, Shard, row_keys, shard_of
 from spark_jobs.sources.avro import HEAD_SIZE
 from spark_jobs.sources.flat import Flat, flat_of
 from spark_jobs.sources.inference import is_enveloped, key_names
@@ -46,6 +47,7 @@ class Known:
         keys: the table's key columns.
         text: the text that stands for the schema in tasks (JSON).
         error: why its records can't be read; then the rest means nothing.
+        shard: the sample's.
     """
 
     namespace: str = ""
@@ -53,6 +55,7 @@ class Known:
     keys: tuple[str, ...] = ()
     text: bytes = b""
     error: str = ""
+    shard: Shard = WHOLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,10 +195,13 @@ def look_json(record: pa.RecordBatch, rules: Rules) -> Known:
         key_schema = read_schema(key_data["schema"], replace_null=True) if key_data and is_enveloped(key_data) else None
         if rules.envelope:
             layout = envelope_layout(schema, key_schema, rules.options)
-            namespace = namespace_of(payload.get("source") or {}, topic)
+            source = payload.get("source") or {}
+            namespace, shard = namespace_of(source, topic), shard_of(source)
         else:
-            layout, namespace = flat_layout(schema, key_schema, rules.options), topic
-        found = [each.name for each in layout.key] or key_names(key_data)
+            layout, namespace, shard = flat_layout(schema, key_schema, rules.options), topic, WHOLE
+        found = layout.key_names or key_names(key_data)
+        if layout.sharded:
+            found = row_keys(found, {each.name for each in layout.row})
         keys = rules.keys_of(namespace)
         keys = tuple(found) if keys is None else keys
         columns = layout.columns(keys)
@@ -204,24 +210,25 @@ def look_json(record: pa.RecordBatch, rules: Rules) -> Known:
     complaint = problem(TableSchema(namespace, columns), text, layout, rules, record)
     if complaint:
         raise Skippable(complaint)
-    return Known(namespace, layout, keys, text)
+    return Known(namespace, layout, keys, text, shard=shard)
 
 
-def avro_namespace(text: str, data: bytes, topic: str) -> str:
-    """The table that an envelope in Avro is about.
+def avro_subject(text: str, data: bytes, topic: str) -> tuple[str, Shard]:
+    """The table that an envelope in Avro is about, and its shard.
 
     Raises:
         Skippable: the bytes don't match the schema, or are no change of a row.
     """
     record = avro_reader(text, AvroSettings(metadata=True, enhanced=False, scrub=False)).decode(data[HEAD_SIZE:])
     if not isinstance(record, dict):
-        return topic
+        return topic, WHOLE
     op = record.get("op")
     if op not in _OPS:
         raise Skippable(f"The event's op is {op!r}; known are c, r, u, d, t, m.")
     if op in {"c", "r", "u"} and record.get("after") is None:
         raise Skippable(NO_AFTER)
-    return namespace_of(record.get("source") or {}, topic)
+    source = record.get("source") or {}
+    return namespace_of(source, topic), shard_of(source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +262,7 @@ def better(sample: Sample, record: pa.RecordBatch, rules: Rules, avro: str) -> S
         return sample
     try:
         if avro:
-            avro_namespace(avro, value, topic)
+            avro_subject(avro, value, topic)
             rank = 2
         else:
             rank = 2 if look_json(record, rules).keys or not rules.json_keys else 1

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from connectors.errors import Skippable
 from connectors.schema import Field, Schema, Type
 from spark_jobs.contract import SYSTEM_COLUMNS, Column
+from spark_jobs.shards import NUMBERS, row_keys
 from spark_jobs.sources.flat import Flat, flat_of
 from spark_jobs.sources.types import Form, form_of, length_of, meaning_of, spark_type, with_variable_scale
 
@@ -38,6 +39,7 @@ class Layout:
         ids: the ids of the value's and the key's schema in the registry.
         clocks: names of the envelope's own times (``ts_us`` ...).
         flat: of flat rows: how they say what happened.
+        sharded: whether the envelope's ``source`` names the shard and the logical table.
     """
 
     envelope: bool
@@ -48,6 +50,13 @@ class Layout:
     ids: tuple[int, int] = (-1, -1)
     clocks: frozenset[str] = frozenset()
     flat: Flat | None = None
+    sharded: bool = False
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        """The columns of the record's key."""
+        names = tuple(each.name for each in self.key)
+        return row_keys(names, {each.name for each in self.row}) if self.sharded else names
 
     def columns(self, keys: Sequence[str]) -> tuple[Column, ...]:
         """The table's columns as this version has them; the columns ``keys`` are first and are its key.
@@ -116,7 +125,8 @@ def envelope_layout(value: Schema | None, key: Schema | None, config: Mapping[st
     members = frozenset(member.name for member in source.schema.fields) if source is not None else frozenset()
     clocks = frozenset(name for name in ("ts_us", "ts_ms", "ts_ns") if value.field(name) is not None)
     given = config or {}
-    return Layout(True, _scaled(row.schema.fields, given), _scaled(key_fields(key), given), members, clocks=clocks)
+    return Layout(True, _scaled(row.schema.fields, given), _scaled(key_fields(key), given), members, clocks=clocks,
+                  sharded=not members.isdisjoint(NUMBERS))
 
 
 def flat_layout(value: Schema | None, key: Schema | None, config: Mapping[str, Any]) -> Layout:

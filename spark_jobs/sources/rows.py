@@ -20,10 +20,11 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.errors import Skippable
+from connectors.errors import Fatal, Skippable
 from connectors.formats.names import fits_struct
 from connectors.formats.order_number import MEMBERS, micros, order_number
 from spark_jobs.contract import SYSTEM_COLUMNS
+from spark_jobs.shards import NUMBERS, logical_name, second_shard, shard_of
 from spark_jobs.sources.columns import arrow_type, builder, iso_timestamp, json_type, record_type
 from spark_jobs.sources.flat import Flat, op_of
 from spark_jobs.sources.layout import DATABASES, TABLES
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from spark_jobs.contract import TableSchema
+    from spark_jobs.shards import Shard
     from spark_jobs.sources.layout import Layout
 
 #: What separates an envelope's schema from its payload, as Java's JsonConverter and ours write it.
@@ -129,10 +131,20 @@ class Source(msgspec.Struct, gc=False):
     table: str | None = None
     table_name: str | None = None
     collection: str | None = None
+    logical_db: str | None = None
+    logical_table: str | None = None
+    database_partition: int | None = None
+    table_partition: int | None = None
 
 
 def namespace_of(source: Any, topic: str) -> str:
-    """``<database>[.<schema>].<table>`` from an envelope's source (a struct or a dict), or the topic."""
+    """``<database>[.<schema>].<table>`` from an envelope's source (a struct or a dict), or the topic.
+
+    Of a shard: the name of the logical table.
+    """
+    logical = logical_name(source)
+    if logical is not None:
+        return logical
     get: Callable[[str], Any] = source.get if isinstance(source, dict) else lambda name: getattr(source, name, None)
     table = next((get(name) for name in TABLES if get(name)), None)
     if not table:
@@ -164,6 +176,8 @@ class Plan:
         namespace: this table's, where a topic has records without a schema: those of other tables are left out.
         tombstones: whether a record without a value is a delete (flat rows).
         foreign: texts as in ``layouts`` that belong to other tables.
+        separate: whether rows begin with the numbers of their shard.
+        shard: the only one that records may be of; None: any.
     """
 
     schema: TableSchema
@@ -173,6 +187,8 @@ class Plan:
     namespace: str | None = None
     foreign: frozenset[bytes] = frozenset()
     tombstones: bool = False
+    separate: bool = False
+    shard: Shard | None = None
 
 
 class _Reader:
@@ -185,6 +201,8 @@ class _Reader:
         self.lacks_key = [name for name in key_names if name not in fields]
         fields |= {each.name: each.schema for each in layout.key if each.name in self.lacks_key}
         self.flat = layout.flat
+        #: Records without a schema may have any source.
+        self.names_shard = layout.sharded or (layout.envelope and not layout.members)
         marks: dict[str, tuple[str, Any]] = {}
         if self.flat is not None:
             fields = {name: schema for name, schema in fields.items() if name not in self.flat.hidden}
@@ -335,7 +353,8 @@ class TableDecoder:
         self._report = report
         self._readers = {prefix: _Reader(layout, plan) for prefix, layout in plan.layouts.items()}
         self._types = [(column.name, arrow_type(column.type)) for column in plan.schema.columns]
-        self._arrow = pa.schema([*self._types, *SYSTEM_TYPES])
+        numbers = [(name, pa.int64()) for name in NUMBERS] if plan.separate else []
+        self._arrow = pa.schema([*numbers, *self._types, *SYSTEM_TYPES])
         self._last = next(iter(self._readers), b"")
 
     def decode(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -464,6 +483,7 @@ class TableDecoder:
         # A schema is of one table: only records without one may be of others.
         namespace = self._plan.namespace if reader is self._readers.get(b"") else None
         before_wanted = self._plan.before
+        shard = self._plan.shard if reader.names_shard else None
         for payload, index in zip(payloads, indexes, strict=True):
             source = payload.source
             if namespace is not None and namespace_of(source, batch.column("topic")[index].as_py()) != namespace:
@@ -475,6 +495,8 @@ class TableDecoder:
                 raise Skippable(
                     TRUNCATE if payload.op == "t" else f"The event's op is {payload.op!r}; known are c, r, u, d, t, m."
                 )
+            if shard is not None and shard_of(source) != shard:
+                raise Fatal(second_shard(self._plan.schema.namespace, shard, shard_of(source)))
             if op == "d":
                 row = reader.image(payload.before) or reader.row_type()
             else:
@@ -541,6 +563,9 @@ class TableDecoder:
             pa.nulls(count, kind) if made is None else made[1](list(map(made[0], rows)))
             for made, (_, kind) in zip(reader.builders, self._types, strict=True)
         ]
+        if self._plan.separate:
+            pairs = [shard_of(change.source) for change in changes]
+            arrays = [pa.array([pair[index] for pair in pairs], pa.int64()) for index in range(len(NUMBERS))] + arrays
         indexes = [change.place for change in changes]
         records = batch.select(KAFKA_FIELDS)
         if indexes != list(range(batch.num_rows)):

@@ -12,6 +12,7 @@ from pyspark.sql import types as t
 
 from connectors.errors import Skippable
 from spark_jobs.contract import TableSchema
+from spark_jobs.shards import WHOLE, row_keys, shard_of
 from spark_jobs.sources.inference import Seen, accepted_types, is_enveloped, key_names
 from spark_jobs.sources.kinds import Rules, Sample, better, images, loose_flat, loose_layout, problem, read_event
 from spark_jobs.sources.rows import Kind, Report, classify, namespace_of
@@ -19,6 +20,8 @@ from spark_jobs.sources.types import inferred, type_json, wider_inferred
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from spark_jobs.shards import Shard
 
 _RESULT: Final = pa.schema(
     [
@@ -31,6 +34,7 @@ _RESULT: Final = pa.schema(
         ("error", pa.string()),
         ("mixed", pa.bool_()),
         ("text", pa.binary()),
+        ("shards", pa.string()),
     ]
 )
 
@@ -45,6 +49,7 @@ class _Table:
     defined: bool = False
     error: str = ""
     mixed: bool = False
+    shards: set[Shard] = field(default_factory=set)
 
 
 class Search:
@@ -91,10 +96,21 @@ class Search:
         event = read_event(value)
         if event.op == "m" or (event.op == "t" and self._rules.truncates):
             return
-        self._note((topic, namespace_of(event.source, topic)), key, images(event), batch, index)
+        at, shard = (topic, namespace_of(event.source, topic)), shard_of(event.source)
+        sharded = shard != WHOLE or bool(event.source.logical_table)
+        self._note(at, key, images(event), batch, index, sharded=sharded)
+        if len(self._tables[at].shards) < 2:  # enough to know that there are several
+            self._tables[at].shards.add(shard)
 
     def _note(
-        self, at: tuple[str, str], key: bytes | None, rows: Sequence[Mapping[str, Any]], batch: pa.RecordBatch, index: int
+        self,
+        at: tuple[str, str],
+        key: bytes | None,
+        rows: Sequence[Mapping[str, Any]],
+        batch: pa.RecordBatch,
+        index: int,
+        *,
+        sharded: bool = False,
     ) -> None:
         table = self._tables.get(at)
         if table is None:
@@ -104,6 +120,9 @@ class Search:
         names: tuple[str, ...] = ()
         if not table.keys and key:
             names, values = _key(key)
+            if sharded:
+                names = row_keys(names, {name for row in rows for name in row})
+                values = {name: values[name] for name in names}
             rows = [values, *rows]
         fresh: dict[str, t.DataType] = {}
         accepted = table.accepted
@@ -138,7 +157,8 @@ class Search:
 
     def result(self) -> pa.RecordBatch:
         """One row per table and per unusual envelope, as ``inference.SCHEMA``."""
-        nothing = {"columns": "{}", "keys": "[]", "sample": None, "key": None, "error": "", "mixed": False, "text": b""}
+        nothing = {"columns": "{}", "keys": "[]", "sample": None, "key": None, "error": "", "mixed": False, "text": b"",
+                   "shards": "[]"}
         rows: list[dict[str, Any]] = [
             nothing
             | {
@@ -148,6 +168,7 @@ class Search:
                 "keys": json.dumps(table.keys),
                 "error": "" if table.defined else table.error,
                 "mixed": table.mixed,
+                "shards": json.dumps(sorted(table.shards)),
             }
             for (topic, namespace), table in self._tables.items()
         ]

@@ -7,7 +7,7 @@ collected over messages of one schema and cast column by column by Arrow.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
@@ -19,6 +19,8 @@ from pyspark.sql import types as t
 from connectors.errors import Fatal, Skippable
 from connectors.formats.ums import SIGNALS, UID, WITH_ROWS, Namespace
 from connectors.options import ConfigDef
+from spark_jobs import shards
+from spark_jobs.config_keys import REFUSE, SEPARATE, SHARDS
 from spark_jobs.contract import UMS_COLUMNS, Column, Source, TableChanges, TableSchema
 from spark_jobs.dead_letters import DeadLetters
 from spark_jobs.misfit import Misfit
@@ -99,6 +101,12 @@ class UmsLayout:
         text = self.namespace.split(".")[4]
         return (int(text) if text.isdigit() else -1, text)
 
+    @property
+    def shard(self) -> tuple[str, str]:
+        """The numbers of the database and the table partition, as they are written."""
+        one, two = self.namespace.split(".")[5:]
+        return one, two
+
     def columns(self, keys: Sequence[str]) -> tuple[Column, ...]:
         """The table's own columns, the key first.
 
@@ -150,9 +158,10 @@ class UmsSource(Source):
     def __init__(self, context: JobContext) -> None:
         super().__init__(context)
         self._files = SchemaFiles(context.spark, context.config.get("checkpoint.location"))
+        self._shards = str(context.config.get(SHARDS) or REFUSE)
+        #: As the messages show them: without columns for the shard, under the newest version's namespace.
         self._tables: dict[str, TableSchema] = {}
         self._before: dict[str, TableSchema] = {}
-        self._versions: dict[str, tuple[int, str]] = {}
         self._loaded = False
         self._unsaved = False
 
@@ -162,34 +171,46 @@ class UmsSource(Source):
         report = DeadLetters.of(self.context)
         rows = batch.raw.where(f.col("value").isNotNull()).select(*FIELDS)
         groups: dict[str, dict[bytes, UmsLayout]] = {}
-        for found in rows.mapInArrow(_looking(report), _KINDS).collect():
+        for found in rows.mapInArrow(_looking(report, numbers=self._shards == SEPARATE), _KINDS).collect():
             self._count(found["protocol"], found["count"])
             if found["protocol"] in WITH_ROWS:
                 layout = layout_of(bytes(found["schema"]))
                 groups.setdefault(layout.table, {})[bytes(found["schema"])] = layout
         before = self._before = dict(self._tables)
         for table, layouts in groups.items():
+            if self._shards == REFUSE:
+                known = self._tables.get(table)
+                shards.check_one(table, UmsLayout(known.namespace, (), ()).shard if known is not None else None,
+                                 {layout.shard for layout in layouts.values()})
             self._merge(table, layouts)
         self._unsaved |= before != self._tables
         return [
-            TableChanges(self._tables[table], self._frame(rows, table, layouts, report)) for table, layouts in groups.items()
+            TableChanges(schema := self._written_as(table), self._frame(rows, schema, layouts, report))
+            for table, layouts in groups.items()
         ]
 
     def refused(self, namespace: str) -> None:
         """See ``Source.refused``."""
         restore(self._tables, self._before, UmsLayout(namespace, (), ()).table)
+    def _written_as(self, table: str) -> TableSchema:
+        """The table as sinks get it."""
+        schema = self._tables[table]
+        if self._shards != REFUSE:
+            schema = replace(schema, namespace=shards.logical_namespace(schema.namespace))
+        return shards.with_numbers(schema) if self._shards == SEPARATE else schema
 
     def written(self) -> None:
         """See ``Source.written``."""
         if self._unsaved:
-            self._files.save(to_json(self._tables, {}))
+            self._files.save(to_json(self._tables, {"shards": self._shards}))
             self._unsaved = False
 
     def _load(self) -> None:
         if not self._loaded:
             text = self._files.load()
             if text is not None:
-                self._tables, _ = from_json(text)
+                self._tables, extra = from_json(text)
+                shards.check_mode(extra.get("shards"), self._shards, self._tables, self._files.folder)
             self._loaded = True
 
     def _count(self, protocol: str, count: int) -> None:
@@ -215,19 +236,20 @@ class UmsSource(Source):
         if schema is not None:
             self._tables[table] = schema
 
-    def _frame(self, rows: DataFrame, table: str, layouts: dict[bytes, UmsLayout], report: DeadLetters) -> DataFrame:
-        schema = self._tables[table]
+    def _frame(
+        self, rows: DataFrame, schema: TableSchema, layouts: dict[bytes, UmsLayout], report: DeadLetters
+    ) -> DataFrame:
         return rows.mapInArrow(
             _decoding(schema, layouts, bool(self.context.config.get("source.before.rows")), report), frame_type(schema)
         )
 
 
-def _looking(report: DeadLetters) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _looking(report: DeadLetters, *, numbers: bool) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         found: dict[tuple[str, bytes], int] = {}
         with report:
             for batch in batches:
-                look(batch, found, report.report)
+                look(batch, found, report.report, numbers=numbers)
         yield pa.RecordBatch.from_arrays(
             [
                 pa.array([protocol for protocol, _ in found], pa.string()),
@@ -240,8 +262,11 @@ def _looking(report: DeadLetters) -> Callable[[Iterator[pa.RecordBatch]], Iterat
     return run
 
 
-def look(batch: pa.RecordBatch, found: dict[tuple[str, bytes], int], report: Report) -> None:
-    """Count messages by protocol and schema; reports those that are no UMS, and those that have rows of an unusable schema."""
+def look(batch: pa.RecordBatch, found: dict[tuple[str, bytes], int], report: Report, *, numbers: bool = False) -> None:
+    """Count messages by protocol and schema; reports those that are no UMS, and those that have rows of an unusable schema.
+
+    With ``numbers``, a namespace whose last two parts are no numbers is unusable too.
+    """
     decode = msgspec.json.Decoder(_Head).decode
     for index, value in enumerate(batch.column("value").to_pylist()):
         try:
@@ -249,7 +274,9 @@ def look(batch: pa.RecordBatch, found: dict[tuple[str, bytes], int], report: Rep
             kind = (head.protocol.type, bytes(head.schema) if head.protocol.type in WITH_ROWS else b"")
             if kind not in found:
                 if kind[1]:
-                    layout_of(kind[1])
+                    layout = layout_of(kind[1])
+                    if numbers:
+                        shards.ums_shard(layout.namespace)
                 elif kind[0] not in SIGNALS:
                     raise Skippable(f"The protocol {kind[0]!r} is unknown; known are {', '.join(sorted(WITH_ROWS | SIGNALS))}.")
                 found[kind] = 0
@@ -363,7 +390,9 @@ class UmsDecoder:
         if any(array.null_count for array in system):
             raise Skippable("A system field (ums_id_, ums_ts_, ums_op_, ums_uid_) is null.")
         arrays = []
-        for column in self._schema.columns:
+        if self._schema.sharded:
+            arrays += [pa.repeat(pa.scalar(number, pa.int64()), len(tuples)) for number in shards.ums_shard(layout.namespace)]
+        for column in self._schema.columns[len(arrays):]:
             target = self._arrow.field(column.name).type
             array = (
                 self._cast(column.name, texts[column.name], kinds[column.name], target)

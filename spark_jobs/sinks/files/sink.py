@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from connectors.errors import Fatal, Retriable
 from spark_jobs.causes import WorkerCrashed, cause_of
 from spark_jobs.contract import Batch, JobContext, Sink, TableChanges, TableSchema
+from spark_jobs.history.layout import PARTS
 from spark_jobs.history.rolling import small_files
 from spark_jobs.metrics import JobMetric
 from spark_jobs.sinks.files import config as options
@@ -29,6 +30,9 @@ _IDLE_S: Final = 1.0
 _VACUUM_MS: Final = 60_000
 #: Delta: appends after which a table's files are merged.
 _DELTA_APPENDS: Final = 50
+
+#: Columns that name a row's shard.
+NUMBERS: Final = PARTS[5:]
 
 METRICS: Final = (
     JobMetric("files_written_total", "counter", "files", "Data files that batches of this run wrote."),
@@ -118,8 +122,11 @@ class FilesSink(Sink):
     def write(self, batch: Batch) -> int:
         """See ``Sink``."""
         groups: dict[str, list[TableChanges]] = defaultdict(list)
+        layout = self._writing.layout
         for changes in batch.changes():
-            groups[self._writing.layout.directory(changes.schema.namespace)].append(changes)
+            parts = divided(changes) if layout.by_shard and changes.schema.sharded else [(None, changes)]
+            for shard, part in parts:
+                groups[layout.directory(changes.schema.namespace, shard)].append(part)
         written = 0
         for name, group in sorted(groups.items()):
             try:
@@ -249,6 +256,16 @@ class FilesSink(Sink):
                 self._manifest(name)
             except Exception as error:  # noqa: BLE001 - the rows are in; the next run or `millrace job compact` rolls them
                 self.context.log.warning("%s: small files were not merged at the end: %s", name, error)
+
+
+def divided(changes: TableChanges) -> list[tuple[tuple[int, int] | None, TableChanges]]:
+    """The changes of each shard of a table; runs a Spark job that looks which shards there are."""
+    from pyspark.sql import functions as f
+
+    one, two = NUMBERS
+    pairs = sorted((row[one], row[two]) for row in changes.frame.select(one, two).distinct().collect())
+    return [(pair, TableChanges(changes.schema, changes.frame.where((f.col(one) == pair[0]) & (f.col(two) == pair[1]))))
+            for pair in pairs]
 
 
 def _explained(error: Exception, where: str) -> Exception:

@@ -69,7 +69,7 @@ def columns(settings: Settings, dialect: Dialect, schema: TableSchema) -> Column
         raise Fatal(problem)
     keys = [column.name for column in schema.key]
     if not keys and settings.mode != INSERT:
-        keys = list(settings.key_columns)
+        keys = list(schema.key_with_shard(settings.key_columns)) if settings.key_columns else []
         missing = [name for name in keys if name not in {column.name for column in schema.columns}]
         if not keys or missing:
             raise Fatal(

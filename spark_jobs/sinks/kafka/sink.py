@@ -116,7 +116,7 @@ class KafkaSink(Sink):
         names = [column.name for column in table.schema.columns]
         frame = numbered(table.frame, len(names))
         keys = (
-            config["sink.kafka.key.columns"]
+            table.schema.key_with_shard(config["sink.kafka.key.columns"])
             if config["sink.kafka.key"] == "columns"
             else [column.name for column in table.schema.key]
         )

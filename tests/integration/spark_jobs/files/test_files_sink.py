@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -153,6 +154,21 @@ def test_several_tables_versions_and_levels(spark: SparkSession, sinks: Sinks) -
     small = sinks.path / "shop" / "orders" / "_small"
     buckets = sorted({each.parent.relative_to(small).as_posix().split("/", 1)[1] for each in small.rglob("*.parquet")})
     assert buckets == [f"ums_date_=2026-11-20/ums_hour_=00/by_state=s{each}" for each in range(6)]
+
+
+def test_directories_name_the_rows_own_shard(spark: SparkSession, sinks: Sinks) -> None:
+    sink = sinks.make(partition_by="{table}/{database_partition}-{table_partition}/date")
+    shape = Shape("mysql.db01.shop.orders.3.0.0", "id", {"database_partition": LongType(), "table_partition": LongType(),
+                                                         "id": LongType()})
+    changes = [Change(key, {"database_partition": shard, "table_partition": 7}, "i", offset, offset, offset)
+               for offset, (shard, key) in enumerate([(1, 1), (2, 1), (1, 2), (2, 3)])]
+    made = batch(spark, 0, [(shape, changes)])
+    sharded = [replace(each, schema=replace(each.schema, sharded=True)) for each in made.changes()]
+    given = replace(made, changes=lambda: sharded)
+    assert sink.write(given) == 4
+    assert sinks.make().write(given) == 4, "another layout is another table"
+    assert sinks.make(partition_by="{table}/{database_partition}-{table_partition}/date").write(given) == 0
+    assert (ids(spark, sinks, "orders/1-7"), ids(spark, sinks, "orders/2-7")) == ([1, 2], [1, 3])
 
 
 def test_a_mounted_file_system_and_plain_python_read_the_same(spark: SparkSession, sinks: Sinks) -> None:
