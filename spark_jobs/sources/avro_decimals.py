@@ -16,6 +16,8 @@ from spark_jobs.sources.columns import MAX_ZEROS, too_large
 from spark_jobs.sources.types import MAX_PRECISION, Form, form_of, is_cell, spark_type
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import Column
 
 #: More bytes hold more digits than a decimal of Spark has.
@@ -26,8 +28,7 @@ _DATUM: Final = f'{{"type":"bytes","logicalType":"decimal","precision":{MAX_PREC
 def variable_decimal(column: Column, schema: Schema) -> Column:
     """The value of ``column`` as ``spark_type(schema)``: null where that type can't hold it (see ``problem``)."""
     kind = spark_type(schema)
-    text = _text(column)
-    return f.when(_lost(column, kind.scale), None).otherwise(text.try_cast(kind)) if isinstance(kind, t.DecimalType) else text
+    return _with_unscaled(column, lambda value, unscaled: _read(value, unscaled, kind))
 
 
 def problem(column: Column, schema: Schema) -> Column | None:
@@ -73,33 +74,48 @@ def _first(elements: Column, schema: Schema) -> Column | None:
     return f.get(f.filter(found, lambda each: each != ""), 0)
 
 
-def _unscaled(column: Column) -> Column:
-    """The number without its scale, as decimal(38,0); null where it has more digits."""
-    value = column.getField("value")
-    # A datum of bytes begins with their number, twice (Avro, "Binary Encoding"); below 64 that is one byte.
-    size = f.unhex(f.lpad(f.hex(f.length(value) * 2), 2, f.lit("0")))
-    return f.when(f.length(value) <= _BYTES, from_avro(f.concat(size, value), _DATUM, {"mode": "PERMISSIVE"}))
+def _with_unscaled(column: Column, body: Callable[[Column, Column], Column]) -> Column:
+    """``body`` of the struct and its number without the scale, as decimal(38,0), null where it has more digits.
+
+    Both are bound to variables: written out at each place where they are used they would make plans of many megabytes.
+    """
+
+    def unscaled(value: Column) -> Column:
+        data = value.getField("value")
+        # A datum of bytes begins with their number, twice (Avro, "Binary Encoding"); below 64 that is one byte.
+        size = f.unhex(f.lpad(f.hex(f.length(data) * 2), 2, f.lit("0")))
+        return f.when(f.length(data) <= _BYTES, from_avro(f.concat(size, data), _DATUM, {"mode": "PERMISSIVE"}))
+
+    return _let(column, lambda value: _let(unscaled(value), lambda number: body(value, number)))
 
 
-def _text(column: Column) -> Column:
+def _let(value: Column, body: Callable[[Column], Column]) -> Column:
+    """``body`` with ``value`` bound to a variable."""
+    return f.get(f.transform(f.array(value), body), 0)
+
+
+def _read(value: Column, unscaled: Column, kind: t.DataType) -> Column:
+    text = _text(value, unscaled)
+    if not isinstance(kind, t.DecimalType):
+        return text
+    zeros = f.length(f.regexp_extract(unscaled.cast("string"), "(0*)$", 1))  # at the end: they don't count
+    lost = (unscaled != 0) & (value.getField("scale") - zeros > kind.scale)
+    return f.when(lost, None).otherwise(text.try_cast(kind))
+
+
+def _text(value: Column, unscaled: Column) -> Column:
     """The value as digits with a point; null where it has more digits than Spark's decimals, or too many zeros."""
-    scale = column.getField("scale")
-    unscaled = _unscaled(column)
+    scale = value.getField("scale")
     digits = f.abs(unscaled).cast("string")
     sign = f.when(unscaled < 0, f.lit("-")).otherwise(f.lit(""))
-    padded = f.lpad(digits, f.greatest(f.length(digits), scale + 1), f.lit("0"))
-    whole = f.length(padded) - scale
-    fraction = f.concat(f.substring(padded, f.lit(1), whole), f.lit("."), f.substring(padded, whole + 1, scale))
+
+    def pointed(padded: Column) -> Column:
+        whole = f.length(padded) - scale
+        return f.concat(f.substring(padded, f.lit(1), whole), f.lit("."), f.substring(padded, whole + 1, scale))
+
+    fraction = _let(f.lpad(digits, f.greatest(f.length(digits), scale + 1), f.lit("0")), pointed)
     integer = f.when(unscaled == 0, f.lit("0")).otherwise(f.concat(digits, f.repeat(f.lit("0"), -scale)))
-    written = f.concat(sign, f.when(scale > 0, fraction).otherwise(integer))
-    return f.when(f.abs(scale) <= MAX_ZEROS, written)
-
-
-def _lost(column: Column, scale: int) -> Column:
-    """Whether digits after the point are lost; zeros at the end don't count."""
-    unscaled = _unscaled(column)
-    zeros = f.length(f.regexp_extract(unscaled.cast("string"), "(0*)$", 1))
-    return (unscaled != 0) & (column.getField("scale") - zeros > scale)
+    return f.when(f.abs(scale) <= MAX_ZEROS, f.concat(sign, f.when(scale > 0, fraction).otherwise(integer)))
 
 
 def _complaint(column: Column, schema: Schema) -> Column:
@@ -108,9 +124,11 @@ def _complaint(column: Column, schema: Schema) -> Column:
         f"has more than {MAX_PRECISION} digits or {MAX_ZEROS} zeros, which can't be read from Avro here. Let the connector "
         "write decimals as text (decimal.handling.mode=string), or the converter JSON."
     )
-    shown = f.coalesce(_text(column), f.concat(f.lit("0x"), f.hex(column.getField("value")), f.lit(" of scale "),
-                                               column.getField("scale").cast("string")))
-    text = f.concat(f.lit("the value "), f.substring(shown, 1, 120), f.lit(f" {hint}"))
-    return f.when(column.isNotNull() & variable_decimal(column, schema).isNull(), text)
 
+    def said(value: Column, unscaled: Column) -> Column:
+        raw = f.concat(f.lit("0x"), f.hex(value.getField("value")), f.lit(" of scale "), value.getField("scale").cast("string"))
+        shown = f.coalesce(_text(value, unscaled), raw)
+        text = f.concat(f.lit("the value "), f.substring(shown, 1, 120), f.lit(f" {hint}"))
+        return f.when(value.isNotNull() & _read(value, unscaled, kind).isNull(), text)
 
+    return _with_unscaled(column, said)
