@@ -192,6 +192,7 @@ class UmsSource(Source):
     def refused(self, namespace: str) -> None:
         """See ``Source.refused``."""
         restore(self._tables, self._before, UmsLayout(namespace, (), ()).table)
+
     def _written_as(self, table: str) -> TableSchema:
         """The table as sinks get it."""
         schema = self._tables[table]
