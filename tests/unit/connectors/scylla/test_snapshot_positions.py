@@ -4,7 +4,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -176,7 +176,9 @@ def test_positions_go_when_newer_ones_cover_them() -> None:
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 2), some_parts, parts), max_size=8), some_parts)
 def test_an_index_finds_what_all_positions_together_say(
         made: list[tuple[int, int, list[Tokens], list[Tokens]]], whole: list[Tokens]) -> None:
-    index, positions, gone = SnapshotIndex(), {}, set()
+    positions: dict[str, tuple[Any, SnapshotPosition]] = {}
+    index = SnapshotIndex()
+    gone: set[str] = set()
     for generation, name, mine, left in made:
         partition = partition_of(group(str(name), (0, 1), generation))
         position = SnapshotPosition(tuple(mine), tuple(left), rows=len(left), started_ms=generation)

@@ -320,7 +320,7 @@ def test_a_decimal_with_too_many_digits_is_named() -> None:
     ((offset, text),) = table.reported
     assert (len(good), offset) == (1, 1)
     assert text.startswith(f"Table d.t, column price: the value {10**40} does not fit decimal(38,2), and Spark has no larger")
-    assert "errors.tolerance=all" in text
+    assert "decimal.handling.mode" in text
 
 
 def test_a_value_that_does_not_fit_a_declared_type_is_named() -> None:
