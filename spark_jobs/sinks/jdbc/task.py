@@ -261,8 +261,9 @@ class _Writer:
         key = ", ".join(f"{name}={row[name]!r}"[:_VALUE_SHOWN] for name in self.plan.keys)
         where = f"{row[TOPIC]}-{row[PARTITION]} offset {row[OFFSET]}{' with ' + key if key else ''}"
         column = column_of(bad.cause)
-        value = f" (column {column}, value {row[column]!r}"[:_VALUE_SHOWN] + ")" if column in row else ""
-        return (f"{self._table()} refuses the row of {where}: {_text(bad.cause)}{value}. {self._hint(row)}Change the column so "
+        # The row's values stay out of logs and dead letters: the position leads to them.
+        named = f" (column {column})" if column in row else ""
+        return (f"{self._table()} refuses the row of {where}: {_text(bad.cause)}{named}. {self._hint(row)}Change the column so "
                 "that it can hold the value, or set errors.tolerance=all to put such rows aside")
 
     def _hint(self, row: dict[str, Any]) -> str:
