@@ -122,7 +122,7 @@ class Vnodes(Harness):
         return str(record.source_offset["change_id_stream_id"])
 
     def wrong_config(self) -> Mapping[str, str]:
-        return {**self.config(), "scylla.table.names": f"{self.keyspace}.nothing"}
+        return {**self.config(), "scylla.cluster.ip.addresses": "127.0.0.1:1"}
 
 
 class Tablets(Vnodes):
