@@ -30,6 +30,8 @@ _DATES: Final = frozenset({"date", "datetime", "timestamp"})
 TYPES: Final = _INTEGERS | _FLOATS | _DATES | {"decimal"}
 #: Zero dates and the like are no calendar days; they are all in the first range.
 _FIRST_DATE: Final = "1000-01-01"
+#: MySQL takes a date before 1970, in whatever time zone, for a zero one when it is compared with a TIMESTAMP.
+_FIRST_TIMESTAMP: Final = "1970-01-03"
 _MICROSECOND: Final = dt.timedelta(microseconds=1)
 #: Ranges for each connection where an index makes a range cheap: connections that are done early take more of them.
 _RANGES_PER_CONNECTION: Final = 4
@@ -57,7 +59,8 @@ class SplitColumn(NamedTuple):
         name = quoted(self.name)
         # CONCAT gives the texts that the server shows; adding 0e0 gives a FLOAT all of its digits.
         low, high = (f"{function}({name})" + (" + 0e0" if self.type in _FLOATS else "") for function in ("MIN", "MAX"))
-        where = f" WHERE {name} >= '{_FIRST_DATE}'" if self.type in _DATES else ""
+        first = _FIRST_TIMESTAMP if self.type == "timestamp" else _FIRST_DATE
+        where = f" WHERE {name} >= '{first}'" if self.type in _DATES else ""
         return f"SELECT CONCAT({low}), CONCAT({high}) FROM {source}{where}"  # noqa: S608 - quoted names
 
     def ranges(self, low: str | None, high: str | None, connections: int) -> tuple[str, ...]:

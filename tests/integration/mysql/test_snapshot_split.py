@@ -59,8 +59,10 @@ def test_each_row_comes_once_whatever_the_column_holds(live: Live, caplog: pytes
         return len(running.connections)
 
     connections = asyncio.run(play())
-    # Two more for each table that is divided, beside the one that looks for tables and those of the three readers.
-    assert 2 <= connections - 2 * len(DIVIDED) <= 4
+    # Two more for each table that is divided, beside the one that looks for tables and those of the three readers. MySQL, whose
+    # views tell no position, needs connections for locks, too.
+    assert connections - 2 * len(DIVIDED) >= 2
+    assert live.mysql or connections - 2 * len(DIVIDED) <= 4
     assert "by_missing has no column nowhere; name one of v, c, x" in caplog.text
     assert "by_text.c is of the type varchar, which can't be divided" in caplog.text
     assert "by_key: it has a key and is divided by that; snapshot.split.columns has no effect" in caplog.text
@@ -85,7 +87,8 @@ def test_what_is_written_meanwhile_comes_exactly_once(live: Live, way: str, monk
                     f"INSERT INTO k VALUES ({10_000 + number}, 'new'), ({-20_000 - number}, 'new'), (NULL, 'new{number}')",
                     f"DELETE FROM k WHERE t <> 'twin' AND v BETWEEN {chance.randrange(700)} AND 800 ORDER BY v LIMIT 3",
                     # Rows move to other ranges.
-                    f"UPDATE k SET v = -v, t = 'n{number}' WHERE t <> 'twin' AND v % 300 = {chance.randrange(300)}",
+                    (f"UPDATE k SET v = -v, t = CONCAT('n{number}-', SUBSTRING_INDEX(t, '-', -1)) "
+                     f"WHERE t <> 'twin' AND v % 300 = {chance.randrange(300)}"),
                     f"UPDATE k SET v = {chance.randrange(800)} WHERE t <> 'twin' AND v IS NULL LIMIT 2")))
         connection.close()
 
@@ -111,7 +114,7 @@ def _arrange(live: Live, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def of(*args: Any) -> Views:
         found = await views_of(*args)
-        found.exact = "no places" not in way
+        found.exact = found.exact and "no places" not in way  # MySQL tells no places of views
         return found
 
     async def open_in_turns(self: Views, connection: Any, low: Place, **more: Any) -> Place | None:
