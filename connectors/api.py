@@ -439,7 +439,7 @@ class JobTaskContext(Protocol):
         """The job does its work now: the task's state becomes RUNNING. Does not block.
 
         Args:
-            trouble: why it makes no progress at present, while it tries again by itself: the status shows it as the trace.
+            trouble: why it makes no progress at present, while it retries automatically: the status shows it as the trace.
         """
 
     def topic_used(self, topic: str) -> None:

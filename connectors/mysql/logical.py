@@ -122,7 +122,7 @@ def parse(text: str) -> LogicalTables:
 
 
 class Partitions:
-    """Checks that tables which share a logical table can be told apart. Remembers the tables that it has seen.
+    """Checks that tables which share a logical table have numbers of their own. Remembers the tables that it has seen.
 
     Args:
         logical: the mapping.
@@ -147,7 +147,7 @@ class Partitions:
         if owner != name:
             raise ConfigInvalid(
                 f"{OPTION}: {owner} and {name} would both be {part.name} with database partition {part.database_partition} and "
-                f"table partition {part.table_partition}, so their rows could not be told apart: change the expressions so "
+                f"table partition {part.table_partition}, so their rows could not be distinguished: change the expressions so "
                 "that every table has its own numbers, or capture only one of the two")
         seen = self._seen.setdefault(part.name, {})
         seen[name] = key

@@ -1,10 +1,8 @@
 """Decodes JSON records in a Spark task: bytes in, Arrow columns of one table out. Runs in Python workers; no Spark calls.
 
-The fast way takes all records of an Arrow batch at once: where they begin with one known schema text (or have none), their
-payloads
-are joined to one JSON array and read by one typed msgspec call. Records that stop it are read one by one, so that the bad one
-is
-found and reported with its position.
+The fast way takes all records of an Arrow batch at once. Where they begin with one known schema text (or have none), their
+payloads are joined to one JSON array and read by one typed msgspec call. Records that stop it are read one by one, so that the
+bad one is reported with its position.
 """
 
 from __future__ import annotations
@@ -18,17 +16,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from connectors.errors import Fatal, Skippable
 from connectors.formats.names import fits_struct
-from connectors.formats.order_number import MEMBERS, micros, order_number
 from spark_jobs.contract import SYSTEM_COLUMNS
 from spark_jobs.shards import NUMBERS, logical_name, second_shard, shard_of
 from spark_jobs.sources.columns import arrow_type, builder, iso_timestamp, json_type, record_type
 from spark_jobs.sources.flat import Flat, op_of
 from spark_jobs.sources.layout import DATABASES, TABLES
 from spark_jobs.sources.misfits import find_misfit
+from spark_jobs.sources.system_columns import KAFKA_FIELDS, SYSTEM_TYPES, system_arrays
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,18 +38,6 @@ if TYPE_CHECKING:
 PAYLOAD: Final = b',"payload":'
 #: How an envelope with a schema begins.
 _SCHEMA: Final = b'{"schema":'
-TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
-#: Columns of a task's input that rows take over.
-KAFKA_FIELDS: Final = ["topic", "partition", "offset", "timestamp"]
-SYSTEM_TYPES: Final = (
-    ("ums_id_", pa.int64()),
-    ("ums_ts_", TIMESTAMP),
-    ("ums_op_", pa.string()),
-    ("ums_uid_", pa.string()),
-    ("kafka_topic_", pa.string()),
-    ("kafka_partition_", pa.int32()),
-    ("kafka_offset_", pa.int64()),
-)
 TRUNCATE: Final = (
     "The event is a TRUNCATE, which empties the table; no sink takes it as a change of rows. Empty the target "
     "by hand and skip "
@@ -69,7 +54,6 @@ NO_KEY: Final = (
 )
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
-_order_members: Final = attrgetter(*MEMBERS)
 _NULL: Final = msgspec.Raw(b"null")
 _OPS: Final = {"c": "i", "r": "i", "u": "u", "d": "d"}
 _BAD: Final = (msgspec.DecodeError, ValueError, OverflowError, TypeError, Skippable, AttributeError, KeyError)
@@ -570,8 +554,7 @@ class TableDecoder:
         records = batch.select(KAFKA_FIELDS)
         if indexes != list(range(batch.num_rows)):
             records = records.take(pa.array(indexes, pa.int32()))
-        sources = [change.source for change in changes]
-        arrays += system_arrays(records, [change.op for change in changes], _ids(sources, records), _times(sources, records))
+        arrays += system_arrays(records, [change.op for change in changes], [change.source for change in changes])
         return pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
 
     def _empty(self) -> pa.RecordBatch:
@@ -582,34 +565,3 @@ class TableDecoder:
             batch.column(name)[index].as_py() for name in ("topic", "partition", "offset", "key", "value")
         )
         self._report(topic, partition, offset, key, value, error)
-
-
-def _ids(sources: Sequence[Any], records: pa.RecordBatch) -> pa.Array:
-    """``ums_id_``: the order number that the source says, else Kafka's offset."""
-    ids = [order_number(*_order_members(source)) for source in sources]
-    if None in ids:
-        offsets = records.column("offset")
-        if ids.count(None) == len(ids):
-            return offsets
-        ids = [offset if each is None else each for each, offset in zip(ids, offsets.to_pylist(), strict=True)]
-    return pa.array(ids, pa.int64())
-
-
-def _times(sources: Sequence[Any], records: pa.RecordBatch) -> pa.Array:
-    """``ums_ts_`` in µs; Kafka's time where the source says none."""
-    times = [source.ts_us for source in sources]
-    if None in times:
-        kafka = records.column("timestamp").cast(pa.int64()).to_pylist()
-        said = [micros(source.ts_us, source.ts_ns, source.ts_ms) for source in sources]
-        times = [other if each is None else each for each, other in zip(said, kafka, strict=True)]
-    return pa.array(times, pa.int64())
-
-
-def system_arrays(records: pa.RecordBatch, ops: Sequence[str], ids: pa.Array, times: pa.Array) -> list[pa.Array]:
-    """The arrays of ``SYSTEM_COLUMNS`` for rows that come of ``records`` one to one."""
-    kinds = pa.array(ops, pa.string())
-    topic, partition, offset = (records.column(name) for name in ("topic", "partition", "offset"))
-    uid = pc.binary_join_element_wise(topic, partition.cast(pa.string()), offset.cast(pa.string()), "-")
-    if "b" in ops:
-        uid = pc.if_else(pc.equal(kinds, "b"), pc.binary_join_element_wise(uid, "b", "-"), uid)
-    return [ids, times.view(TIMESTAMP), kinds, uid, topic, partition, offset]

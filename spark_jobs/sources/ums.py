@@ -27,7 +27,7 @@ from spark_jobs.misfit import Misfit
 from spark_jobs.sources.columns import arrow_type
 from spark_jobs.sources.decoding import COMMON_KEYS, frame_type
 from spark_jobs.sources.layout import check_names
-from spark_jobs.sources.rows import KAFKA_FIELDS, SYSTEM_TYPES, TIMESTAMP, Report
+from spark_jobs.sources.system_columns import KAFKA_FIELDS, SYSTEM_TYPES, TIMESTAMP
 from spark_jobs.sources.tables import SchemaFiles, from_json, lacking, merged, restore, to_json
 from spark_jobs.sources.tasks import FIELDS
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from spark_jobs.contract import Batch, JobContext
+    from spark_jobs.sources.rows import Report
 
 #: Digits after the point of UMS's decimal, whose messages don't say.
 DECIMAL_SCALE: Final = 18

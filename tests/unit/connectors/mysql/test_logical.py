@@ -119,7 +119,7 @@ def test_two_tables_never_share_numbers(parts: list[tuple[int, int, bool]]) -> N
     seen: set[tuple[int, int]] = set()
     for name, (database, table, _padded) in zip(names, parts, strict=True):
         if (database, table) in seen:
-            with pytest.raises(ConfigInvalid, match="could not be told apart"):
+            with pytest.raises(ConfigInvalid, match="could not be distinguished"):
                 partitions.add(name, ("id",))
         else:
             assert partitions.add(name, ("id",)) == partitions.add(name, ("id",)) == ""
@@ -255,7 +255,7 @@ def test_a_stream_stops_at_two_tables_with_the_same_numbers_until_one_is_dropped
     with pytest.raises(ConfigInvalid, match=r"a\.orders_1 and b\.orders_1 would both be shop\.orders"):
         tables.state(orders(new), None)
     tables.forget(classify("ALTER TABLE other ADD x INT", "a"))
-    with pytest.raises(ConfigInvalid, match="could not be told apart"):
+    with pytest.raises(ConfigInvalid, match="could not be distinguished"):
         tables.state(orders(new), None)
     tables.forget(classify("DROP TABLE orders_1", "a"))
     assert tables.state(orders(new), None).captured

@@ -1,0 +1,70 @@
+"""The system columns of decoded rows (``ums_*`` and ``kafka_*``) as Arrow arrays. Runs in Python workers; no Spark calls."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connectors.formats.order_number import MEMBERS, micros, order_number
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+#: Columns of a task's input that rows take over.
+KAFKA_FIELDS: Final = ["topic", "partition", "offset", "timestamp"]
+SYSTEM_TYPES: Final = (
+    ("ums_id_", pa.int64()),
+    ("ums_ts_", TIMESTAMP),
+    ("ums_op_", pa.string()),
+    ("ums_uid_", pa.string()),
+    ("kafka_topic_", pa.string()),
+    ("kafka_partition_", pa.int32()),
+    ("kafka_offset_", pa.int64()),
+)
+_order_members: Final = attrgetter(*MEMBERS)
+
+
+def system_arrays(records: pa.RecordBatch, ops: Sequence[str], sources: Sequence[Any]) -> list[pa.Array]:
+    """The arrays of ``SYSTEM_TYPES`` for rows that come from ``records`` one to one.
+
+    Args:
+        records: ``KAFKA_FIELDS`` of the records.
+        ops: what each row says: i, u, d, or b for the image before an update.
+        sources: the position and times that each change's source gives.
+    """
+    kinds = pa.array(ops, pa.string())
+    topic, partition, offset = (records.column(name) for name in ("topic", "partition", "offset"))
+    uid = pc.binary_join_element_wise(topic, partition.cast(pa.string()), offset.cast(pa.string()), "-")
+    if "b" in ops:
+        uid = pc.if_else(pc.equal(kinds, "b"), pc.binary_join_element_wise(uid, "b", "-"), uid)
+    times = _times(sources, records).view(TIMESTAMP)
+    return [_order_numbers(sources, records), times, kinds, uid, topic, partition, offset]
+
+
+def _order_numbers(sources: Sequence[Any], records: pa.RecordBatch) -> pa.Array:
+    """``ums_id_``: the order number of the source's position; Kafka's offset where the source gives none."""
+    numbers = [order_number(*_order_members(source)) for source in sources]
+    if None in numbers:
+        offsets = records.column("offset")
+        if numbers.count(None) == len(numbers):
+            return offsets
+        numbers = [
+            offset if number is None else number for number, offset in zip(numbers, offsets.to_pylist(), strict=True)
+        ]
+    return pa.array(numbers, pa.int64())
+
+
+def _times(sources: Sequence[Any], records: pa.RecordBatch) -> pa.Array:
+    """``ums_ts_`` in µs; Kafka's time where the source gives none."""
+    times = [source.ts_us for source in sources]
+    if None in times:
+        kafka_times = records.column("timestamp").cast(pa.int64()).to_pylist()
+        own_times = [micros(source.ts_us, source.ts_ns, source.ts_ms) for source in sources]
+        times = [
+            kafka_time if time is None else time for time, kafka_time in zip(own_times, kafka_times, strict=True)
+        ]
+    return pa.array(times, pa.int64())
