@@ -264,7 +264,7 @@ class Pulls:
     def _batch(self, name: str, origin: str) -> int:
         """The id of a snapshot on request, the same for all tasks; 0 for a table's first one."""
         request = self._requests.get(name)
-        return 0 if origin in {"initial", NEW} or request is None else request.created_ms
+        return 0 if origin in {"initial", NEW} or request is None else signals.batch_id(request)
 
     def streamed(self) -> list[TableName]:
         """Tables of which the stream alone has all changes: their first snapshot is over, or they have none."""
