@@ -465,8 +465,8 @@ class Stream:
             early = puller.changed(state.name, op, rows) if state.name in puller.watched else ()
             if state.name in puller.withheld:
                 return
-            for each in early:
-                self._send_early(state, each, cursor.offset(cursor.events, before, cursor.tx_rows), self.out)
+            for rows_before in early:
+                self._send_early(state, rows_before, cursor.offset(cursor.events, before, cursor.tx_rows), self.out)
         if self._done:
             rows = self._undelivered(state, rows, width, before)
         if first == count:

@@ -79,9 +79,9 @@ class Window:
 
 
 class Images:
-    """Which rows of a table without a key were sent, so that each delete takes away a row that a consumer has.
+    """The rows of a table without a key that were sent, so that each delete takes away a row that a consumer has.
 
-    Rows are told apart by all of their values. When the stream removes a row of which no copy was sent, the row is still in a
+    Rows are compared by all of their values. When the stream removes a row of which no copy was sent, the row is still in a
     later chunk: it is sent early, just before its change, and one copy is left out of the chunks. So the rows and changes that
     were sent never take away more than they gave, and add up to the table.
 
@@ -115,11 +115,11 @@ class Images:
 
     def leaves_out(self, row: Row) -> bool:
         """Whether a chunk's row was sent early; if not, it is sent now."""
-        mark = image(row)
-        if mark in self._early:
-            _take_one(self._early, mark)
+        digest = image(row)
+        if digest in self._early:
+            _take_one(self._early, digest)
             return True
-        self._add(mark)
+        self._add(digest)
         return False
 
     def changed(self, op: str, rows: Sequence[Row | None]) -> list[Row]:
@@ -146,10 +146,10 @@ class Images:
         if row is not None and len(row) == self._fields:
             self._add(image(row))
 
-    def _add(self, mark: bytes) -> None:
+    def _add(self, digest: bytes) -> None:
         if self._sent is None:
             return
-        self._sent[mark] = self._sent.get(mark, 0) + 1
+        self._sent[digest] = self._sent.get(digest, 0) + 1
         if len(self._sent) + len(self._early) > self._most:
             self._sent = None
 
@@ -157,16 +157,16 @@ class Images:
         """Whether no copy of a removed row was sent."""
         if self._sent is None or len(row) < self._fields:
             return False
-        mark = image(row)
-        if mark in self._sent:
-            _take_one(self._sent, mark)
+        digest = image(row)
+        if digest in self._sent:
+            _take_one(self._sent, digest)
             return False
-        self._early[mark] = self._early.get(mark, 0) + 1
+        self._early[digest] = self._early.get(digest, 0) + 1
         return True
 
 
-def _take_one(counts: dict[bytes, int], mark: bytes) -> None:
-    if counts[mark] == 1:
-        del counts[mark]
+def _take_one(counts: dict[bytes, int], digest: bytes) -> None:
+    if counts[digest] == 1:
+        del counts[digest]
     else:
-        counts[mark] -= 1
+        counts[digest] -= 1

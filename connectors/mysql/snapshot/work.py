@@ -78,7 +78,7 @@ class TablePull:
         self.images: Images | None = None
         #: Of a table without a key: the place of its view, once that is open.
         self.high: Place | None = None
-        #: Whether somebody was told that its rows are too many to remember.
+        #: Whether the log says that its rows are too many to remember.
         self.forgot = False
         #: Whether the stream has come to that place.
         self.passed = False

@@ -85,7 +85,7 @@ def with_uuids(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
 
 
 def uuid_text(column: pa.Array) -> pa.Array:
-    """UUIDs in lower case with hyphens (8-4-4-4-12), also from digits alone or in braces; text that is none is kept. Pure."""
+    """UUIDs in lower case with hyphens (8-4-4-4-12), also from digits alone or in braces; other text is kept. Pure."""
     text = pa.string()
     digits = pc.replace_substring_regex(pc.utf8_lower(column.cast(text)), "[-{}]", "")
     parts = [pc.utf8_slice_codeunits(digits, start, stop) for start, stop in ((0, 8), (8, 12), (12, 16), (16, 20), (20, 32))]

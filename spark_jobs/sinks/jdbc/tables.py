@@ -60,9 +60,9 @@ def _short(dialect: Dialect, name: str) -> str:
 
 def _keys(settings: Settings, schema: TableSchema) -> tuple[str, ...]:
     """The source's names of the key's columns: the table's own, or those that an option names."""
-    own = tuple(column.name for column in schema.key)
-    if own or settings.mode == INSERT or not settings.key_columns:
-        return own
+    primary_key = tuple(column.name for column in schema.key)
+    if primary_key or settings.mode == INSERT or not settings.key_columns:
+        return primary_key
     return schema.key_with_shard(settings.key_columns)
 
 

@@ -58,7 +58,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
     folder = tmp_path_factory.mktemp("authorities")
     start = datetime.now(UTC) - timedelta(days=1)
     keys = {name: ec.generate_private_key(ec.SECP256R1()) for name in ("root", "middle", "localhost")}
-    found = {}
+    certificates = {}
     for name, issuer in (("root", "root"), ("middle", "root"), ("localhost", "middle")):
         builder = x509.CertificateBuilder(
             issuer_name=x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, issuer)]),
@@ -69,11 +69,11 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
             builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
         else:
             builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        found[name] = builder.sign(keys[issuer], hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
-        (folder / name).write_text(found[name])
+        certificates[name] = builder.sign(keys[issuer], hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
+        (folder / name).write_text(certificates[name])
     key = keys["localhost"].private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8,
                                           serialization.NoEncryption()).decode()
-    (folder / "server").write_text(key + found["localhost"] + found["middle"])
+    (folder / "server").write_text(key + certificates["localhost"] + certificates["middle"])
     return Files(folder / "root", folder / "middle", folder / "server")
 
 

@@ -126,8 +126,7 @@ def test_metadata_without_a_field_is_read_where_python_raises_for_it(tmp_path: P
         return read(self, name)
 
     monkeypatch.setattr(Message, "__getitem__", strict)
-    found = look(tmp_path)
-    assert names(found) == ["good"]
+    assert names(look(tmp_path)) == ["good"]
 
 
 def test_a_broken_archive_hides_no_other_environment(tmp_path: Path) -> None:

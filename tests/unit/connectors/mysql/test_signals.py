@@ -89,7 +89,7 @@ def test_all_tasks_give_a_snapshot_the_same_batch_id() -> None:
     assert len(batches) == 1
     # Another signal of the same second is another batch, and keeps its place behind the first one.
     both = apply(first._replace(at="b.000001:900"), outcome.requests, written).requests
-    assert [each.created_ms for each in both] == [written, written]
+    assert [request.created_ms for request in both] == [written, written]
     assert batch_id(both[0]) != batch_id(both[1])
     assert batch_id(SnapshotRequest(id="r", tables=["a.b"], origin="rest", created_ms=5)) == 5
 

@@ -201,20 +201,20 @@ async def test_rows_of_a_snapshot_that_are_about_to_change_come_before_their_cha
     log.transaction(5, [1])
     log.map()
     log.insert((2, 2, b""))
-    found, puller = reader(), Puller()
+    stream_reader, puller = reader(), Puller()
     puller.early = [Early("initial", "initial", [{"id": 7}], Place(file=FILE, pos=4))]
 
     def send_early(state: TableState, early: Early, offset: Position, out: list[SourceRecord]) -> None:
         assert str(state.name) == "shop.t"
         out += [SourceRecord({}, offset, "early", row) for row in early.rows]
 
-    found.stream.attach(puller, lambda _: True, send_early)  # type: ignore[arg-type]
-    records = await found.feed(log.since(1000))
+    stream_reader.stream.attach(puller, lambda _: True, send_early)  # type: ignore[arg-type]
+    records = await stream_reader.feed(log.since(1000))
     assert [record.topic for record in records] == ["early", "p.shop.t", "early", "p.shop.t"]
     assert records[0].value == {"id": 7}
     # A restart after the early row reads its change again.
-    again = reader(records[0].source_offset)
-    assert keys(await again.feed(log.since(1000))) == keys([records[1], records[3]])
+    restarted = reader(records[0].source_offset)
+    assert keys(await restarted.feed(log.since(1000))) == keys([records[1], records[3]])
 
 
 @pytest.mark.parametrize("restarted", [False, True])

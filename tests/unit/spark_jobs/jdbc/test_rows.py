@@ -83,12 +83,12 @@ def test_times_of_the_day_as_text(values: list[int | None], skipped: int) -> Non
 
 @given(st.lists(st.none() | st.uuids() | st.text("0aA-{}", max_size=40), max_size=8), st.integers(0, 2), st.data())
 def test_a_uuid_has_one_spelling(values: list[UUID | str | None], skipped: int, data: st.DataObject) -> None:
-    forms: list[Callable[[UUID], str]] = [str, lambda each: str(each).upper(), lambda each: each.hex,
-                                          lambda each: "{" + str(each).upper() + "}"]
-    given_ = [data.draw(st.sampled_from(forms))(each) if isinstance(each, UUID) else each for each in values]
+    forms: list[Callable[[UUID], str]] = [str, lambda value: str(value).upper(), lambda value: value.hex,
+                                          lambda value: "{" + str(value).upper() + "}"]
+    spellings = [data.draw(st.sampled_from(forms))(value) if isinstance(value, UUID) else value for value in values]
     for kind in (pa.string(), pa.large_string()):
-        found = uuid_text(pa.array(given_, kind).slice(skipped)).to_pylist()
-        for value, text in zip(values[skipped:], found, strict=True):
+        spelled = uuid_text(pa.array(spellings, kind).slice(skipped)).to_pylist()
+        for value, text in zip(values[skipped:], spelled, strict=True):
             if isinstance(value, UUID) or value is None:
                 assert text == (None if value is None else str(value))
             else:
@@ -96,15 +96,15 @@ def test_a_uuid_has_one_spelling(values: list[UUID | str | None], skipped: int, 
 
 
 def _spelled(text: str) -> str | None:
-    digits = "".join(each for each in text.lower() if each not in "-{}")
+    digits = "".join(value for value in text.lower() if value not in "-{}")
     return str(UUID(digits)) if len(digits) == 32 else None
 
 
 def test_the_newest_row_of_a_uuid_in_two_spellings_is_kept() -> None:
-    one = "A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11"
-    rows = placed([0, 1, 2], id=pa.array([one, one.lower(), None]), ums_id_=pa.array([1, 2, 3], pa.int64()))
-    found = newest(with_uuids(rows, ["id"]), ["id"])
-    assert found.select(["id", "ums_id_"]).to_pylist() == [{"id": one.lower(), "ums_id_": 2}, {"id": None, "ums_id_": 3}]
+    upper = "A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11"
+    rows = placed([0, 1, 2], id=pa.array([upper, upper.lower(), None]), ums_id_=pa.array([1, 2, 3], pa.int64()))
+    kept = newest(with_uuids(rows, ["id"]), ["id"])
+    assert kept.select(["id", "ums_id_"]).to_pylist() == [{"id": upper.lower(), "ums_id_": 2}, {"id": None, "ums_id_": 3}]
 
 
 def literals(text: str) -> list[list[Any]]:

@@ -219,10 +219,10 @@ def test_columns_that_cannot_be(names: tuple[str, ...], said: str) -> None:
 def test_a_table_without_a_key_is_refused_by_name(options: dict[str, str], said: str) -> None:
     bare, keyed = (TableSchema("s.t", (Column("a", t.StringType(), key=key),)) for key in (False, True))
     chosen_ = chosen("postgresql", **{name.replace("_", "."): value for name, value in options.items()})
-    found = refusal(chosen_, dialect("postgresql"), bare)
-    assert said in found
-    assert found.startswith("table s.t has no primary key") == bool(said)
-    assert bool(found) == bool(said)
+    reason = refusal(chosen_, dialect("postgresql"), bare)
+    assert said in reason
+    assert reason.startswith("table s.t has no primary key") == bool(said)
+    assert bool(reason) == bool(said)
     assert not refusal(chosen_, dialect("postgresql"), keyed)
 
 

@@ -133,9 +133,9 @@ def test_garbage_between_good_records_changes_nothing(several: list[Record], bet
 @pytest.mark.parametrize("after", [{}, {"n": 1}])
 def test_a_key_column_that_the_row_lacks_comes_from_the_records_key(after: dict[str, Any]) -> None:
     """Debezium leaves out excluded columns of the row, but never of the key."""
-    found, rows, bad = shown([(b'{"other":1}', event("c", after=after)), (b'{"other":2}', event("c", after={"n": 2}))])
+    tables, rows, bad = shown([(b'{"other":1}', event("c", after=after)), (b'{"other":2}', event("c", after={"n": 2}))])
     assert bad == []
-    assert found["d.t"].keys == ("other",)
+    assert tables["d.t"].keys == ("other",)
     assert [(row["other"], row["n"]) for row in rows["d.t"]] == [(1, after.get("n")), (2, 2)]
 
 

@@ -89,7 +89,7 @@ class World:
 
     Args:
         kinds: the tables.
-        shard, threads, chunk_rows, marks, images: see ``SnapshotSettings``.
+        shard, threads, chunk_rows: see ``SnapshotSettings``.
         partial: whether updates carry only the columns that were changed.
         exact: whether the server tells the place of a view.
         alike: whether the table without a key has few different rows, so that many are identical.
@@ -434,7 +434,7 @@ class World:
         return found
 
     def replayed_images(self) -> list[Row]:
-        """What somebody has who keeps all rows of the table without a key, and never takes away one that is not there."""
+        """The rows of a consumer of the table without a key, which never takes away one that it does not have."""
         found: list[Row] = []
         for name, op, before, after, _ in self.output:
             if name != KEYLESS.name:
@@ -454,18 +454,18 @@ class World:
         Args:
             since: leave out the changes up to this event.
         """
-        found: Counter[tuple[int, int]] = Counter()
+        counts: Counter[tuple[int, int]] = Counter()
         for name, op, before, after, at in self.output:
             if name == KEYLESS.name and (op == "r" or at > since):
                 if before is not None:
-                    found[before["v"], before["w"]] -= 1
+                    counts[before["v"], before["w"]] -= 1
                 if after is not None:
                     full = {**(before or {}), **after}
-                    found[full["v"], full["w"]] += 1
-        return Counter({row: count for row, count in found.items() if count})
+                    counts[full["v"], full["w"]] += 1
+        return Counter({row: count for row, count in counts.items() if count})
 
     def expected_images(self) -> Counter[tuple[int, int]]:
-        """What the table without a key holds."""
+        """The rows of the table without a key."""
         return Counter((row["v"], row["w"]) for row in self.contents[KEYLESS.name].values())
 
     def check(self) -> None:

@@ -130,7 +130,7 @@ def test_a_table_without_a_key_is_read_exactly_once(images: int, seed: int, leng
 
 @run
 @given(seed=seeds, length=lengths, rows=st.integers(0, 30), alike=st.booleans())
-def test_a_second_pull_of_a_table_without_a_key_and_the_changes_behind_its_view_are_the_table(
+def test_a_later_snapshot_without_a_key_and_the_changes_behind_its_view_are_the_table(
         seed: int, length: int, rows: int, alike: bool) -> None:
     world = filled(World([KEYLESS], alike=alike), rows)
     world.ask(request("again", world.kinds))
