@@ -271,7 +271,7 @@ class Running:
         puller = self.puller
         if table.name in puller.watched or table.name in puller.withheld:
             early = puller.changed(table.name, op, rows)
-            self.live.output += [(table.name, "r", None, row) for each in early for row in each.rows]
+            self.live.output += [(table.name, "r", None, row) for snapshot_rows in early for row in snapshot_rows.rows]
             if table.name in puller.withheld:
                 return
         if op == "u":
