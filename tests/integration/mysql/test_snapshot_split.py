@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from itertools import islice, repeat
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -122,7 +122,8 @@ def _arrange(live: Live, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def open_in_turns(self: Views, connection: Any, low: Place, **more: Any) -> Place | None:
         async with turns:
             found = await open_view(self, connection, low, **more)
-            live.sql(*islice(meanwhile, 1))
+            if statement := next(meanwhile, ""):
+                live.sql(statement)
             return found
 
     monkeypatch.setattr(Views, "of", of)
