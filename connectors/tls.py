@@ -34,6 +34,24 @@ class Identity(NamedTuple):
     encrypted: bool
 
 
+def client_context(cafile: str | None = None, cadata: str | None = None) -> ssl.SSLContext:
+    """A client's context that behaves alike on every version of Python. Reads files: blocks for a moment.
+
+    Args:
+        cafile: a PEM file with the authorities to trust.
+        cadata: these authorities as PEM text. Without both the system's are trusted.
+
+    Raises:
+        OSError, ssl.SSLError: the authorities can't be read.
+    """
+    context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=cafile, cadata=cadata)
+    # Python 3.13 changes both. Certificates that people and servers make often lack what the strict rules ask for,
+    # such as the key usage. And as in Java, what a trust store holds is trusted, also if it is no root.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return context
+
+
 def certificates(path: str, password: str | None) -> str:
     """The certificates in a trust store as PEM. Reads the file: blocks for a moment.
 

@@ -190,7 +190,7 @@ class Sink(ABC):
         """Called once before the first batch; may block."""
 
     def refusal(self, schema: TableSchema) -> str:
-        """Why the target can't hold a table of this schema by its names, and what to do; empty where it can. Pure.
+        """Why the target can't hold a table of this schema (its names, its key), and what to do; empty where it can. Pure.
 
         The frame asks before ``write`` sees the table: it stops the job with this text, or puts the table's records aside.
         """

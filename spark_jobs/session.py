@@ -38,6 +38,8 @@ DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",
     # Columns whose names differ in case only are two columns, as in the sources.
     "spark.sql.caseSensitive": "true",
+    # Not Spark's own INT96, which is deprecated and has no zone.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.streaming.metricsEnabled": "true",

@@ -35,7 +35,7 @@ def client_context(properties: Mapping[str, str]) -> ssl.SSLContext:
     Raises:
         ConfigInvalid: a store is missing or can't be used; the message names its property and how to mend it.
     """
-    context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
+    context = tls.client_context()
     if properties.get("ssl.endpoint.identification.algorithm", "https").strip() == "":
         context.check_hostname = False
     _limit(context, properties)

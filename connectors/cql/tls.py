@@ -44,7 +44,7 @@ def ssl_context(settings: TlsSettings) -> ssl.SSLContext:
     Raises:
         ConfigInvalid: a file can't be read or used; the message says which and how to mend it.
     """
-    context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
+    context = tls.client_context()
     context.check_hostname = settings.check_hostname
     if settings.truststore:
         authorities = tls.certificates(settings.truststore, _text(settings.truststore_password))

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from connectors.mysql.events.ums_signals import UmsSignals
     from connectors.mysql.known_tables import KnownTables
     from connectors.mysql.model import Shard, Table, TableName
-    from connectors.mysql.snapshot.model import Chunk, SnapshotSettings
+    from connectors.mysql.snapshot.model import Chunk, Early, SnapshotSettings
     from connectors.mysql.source import Server
     from connectors.mysql.statements import Statement
     from connectors.mysql.tables import Tables, TableState
@@ -241,7 +241,7 @@ class Pulls:
         """Append the records of a chunk's rows."""
         state = self._state(chunk.table)
         rows = chunk.take(len(chunk) or 1)
-        batch = self._batch(chunk)
+        batch = self._batch(chunk.request, chunk.origin)
         source = Source(ts_ms=chunk.read_ms, ts_us=chunk.read_ms * 1000, server_id=0, file=chunk.low.file, pos=chunk.low.pos)
         if chunk.origin != "initial":
             state.events.snapshot(rows, source, "incremental", offset, out, batch=batch)
@@ -254,10 +254,17 @@ class Pulls:
         if chunk.last_of_table and self._signals is not None:
             out.append(self._signals.read(chunk.name, state.version, source.ts_us, offset, batch))
 
-    def _batch(self, chunk: Chunk) -> int:
+    def emit_early(self, state: TableState, early: Early, offset: Position, out: list[SourceRecord]) -> None:
+        """Append the records of rows that have to come before their change."""
+        read_ms = int(time.time() * 1000)
+        source = Source(ts_ms=read_ms, ts_us=read_ms * 1000, server_id=0, file=early.low.file, pos=early.low.pos)
+        state.events.snapshot(early.rows, source, "true" if early.origin == "initial" else "incremental", offset, out,
+                              batch=self._batch(early.request, early.origin))
+
+    def _batch(self, name: str, origin: str) -> int:
         """The id of a snapshot on request, the same for all tasks; 0 for a table's first one."""
-        request = self._requests.get(chunk.request)
-        return 0 if chunk.origin in {"initial", NEW} or request is None else request.created_ms
+        request = self._requests.get(name)
+        return 0 if origin in {"initial", NEW} or request is None else signals.batch_id(request)
 
     def streamed(self) -> list[TableName]:
         """Tables of which the stream alone has all changes: their first snapshot is over, or they have none."""

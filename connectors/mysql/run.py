@@ -253,7 +253,7 @@ class Run:
 
     async def _stream(self, client: BinlogClient, stream: Stream, cursor: Cursor, pulls: Pulls) -> AsyncGenerator[Batch, None]:
         settings = self._settings
-        stream.attach(pulls.puller, pulls.reached)
+        stream.attach(pulls.puller, pulls.reached, pulls.emit_early)
         most, held = settings.max_batch, self._held
         beat = time.monotonic()
         reading: asyncio.Task[None] | None = None

@@ -154,6 +154,4 @@ def ssl_context(tls: TlsSettings | None) -> ssl.SSLContext | None:
     )
     if not verify:
         context.verify_mode = ssl.CERT_NONE
-    # Certificates that servers make for themselves break rules which newer Pythons enforce.
-    context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
     return context

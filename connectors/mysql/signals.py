@@ -209,7 +209,15 @@ def _execute(signal: Signal, now_ms: int) -> SnapshotRequest:
     surrogate = signal.data.get("surrogate-key")
     return SnapshotRequest(id=request_id(signal), tables=tables, conditions=conditions,
                            surrogate_key=surrogate.strip() if isinstance(surrogate, str) else "", origin="signal",
-                           created_ms=now_ms, start_ms=_start_ms(signal, now_ms))
+                           created_ms=signal.written_ms or now_ms, start_ms=_start_ms(signal, now_ms))
+
+
+def batch_id(request: SnapshotRequest) -> int:
+    """The UMS ``batchId`` of a snapshot on request: the same for all tasks, whatever their clocks say."""
+    if request.origin != "signal":
+        return request.created_ms
+    # Binlogs tell the time of a signal in whole seconds: several of one second need numbers of their own.
+    return request.created_ms + crc32(request.id.encode()) % 1000
 
 
 def _start_ms(signal: Signal, now_ms: int) -> int:

@@ -27,9 +27,12 @@ if TYPE_CHECKING:
     from connectors.mysql.events.ums_signals import UmsSignals
     from connectors.mysql.latency import TableLags
     from connectors.mysql.model import Place
+    from connectors.mysql.snapshot.model import Early
     from connectors.mysql.snapshot.puller import Puller
     from connectors.mysql.start import Start
     from connectors.mysql.tables import Tables, TableState
+
+    SendEarly = Callable[[TableState, Early, Position, list[SourceRecord]], None]
 
 _HEADER: Final = struct.Struct("<IBIIIH")
 _ID: Final = struct.Struct("<IH")
@@ -104,6 +107,7 @@ class Stream:
         self._partition = partition
         self._puller: Puller | None = None
         self._reached: Callable[[Place], bool] = lambda _place: False
+        self._send_early: SendEarly = lambda *_: None
         self._counters = counters
         self._log = log
         self._on_rows = on_rows
@@ -275,7 +279,7 @@ class Stream:
         self._query = None
         self._maps.clear()
         self.settled = len(self.out)
-        if self._puller is not None and self._puller.withheld:
+        if self._puller is not None:
             self._puller.advance(self._reached)
 
     def _other_domain(self) -> bool:
@@ -458,10 +462,11 @@ class Stream:
         first = self._already(before, count) if self._skipping else 0
         puller = self._puller
         if puller is not None:
-            if state.name in puller.watched:
-                puller.changed(state.name, op, rows)
+            early = puller.changed(state.name, op, rows) if state.name in puller.watched else ()
             if state.name in puller.withheld:
                 return
+            for rows_before in early:
+                self._send_early(state, rows_before, cursor.offset(cursor.events, before, cursor.tx_rows), self.out)
         if self._done:
             rows = self._undelivered(state, rows, width, before)
         if first == count:
@@ -553,10 +558,17 @@ class Stream:
         return Source(ts_ms=ts * 1000, ts_us=us, server_id=cursor.server_id, file=cursor.file, pos=at, gtid=cursor.gtid or None,
                       thread=self._thread, query=self._query, size=size)
 
-    def attach(self, puller: Puller, reached: Callable[[Place], bool]) -> None:
-        """From now on tell the puller which keys change, and ask ``reached`` for it whether the stream has got somewhere."""
+    def attach(self, puller: Puller, reached: Callable[[Place], bool], send_early: SendEarly) -> None:
+        """From now on tell the puller which keys change, and ask ``reached`` for it whether the stream has got somewhere.
+
+        Args:
+            puller: reads the tables.
+            reached: whether the stream has come to a place.
+            send_early: appends the records of a snapshot's rows that have to come before their change.
+        """
         self._puller = puller
         self._reached = reached
+        self._send_early = send_early
 
     def take(self, count: int) -> tuple[list[SourceRecord], tuple[BadRecord, ...]]:
         """The first ``count`` records, and all bad rows; they are not the stream's any more."""

@@ -297,7 +297,7 @@ def _tls(parsed: Config) -> ssl.SSLContext | None:
     option = prefix + "truststore.location"
     try:
         text = tls.certificates(trusted, _secret(parsed[prefix + "truststore.password"]) or None) if trusted else None
-        context = ssl.create_default_context(cadata=text)
+        context = tls.client_context(cadata=text)
         context.check_hostname = not any_name
         if own is not None:
             option = prefix + "keystore.location"

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
-from worker.plugins.isolation import requirements
+from worker.plugins.isolation import metadata_field, requirements
 from worker.plugins.model import GROUPS, is_folder
 
 if TYPE_CHECKING:
@@ -207,9 +207,9 @@ def _site(place: Path) -> Path:
 def _read(name: str, site: Path, own: Mapping[str, str]) -> tuple[Environment, Mapping[str, str]]:
     """An environment and what is wrong with it: by its path what makes it unusable, by others what may."""
     packages = list(distributions(path=[str(site)]))
-    versions: dict[str, str] = {canonicalize_name(each.metadata["Name"] or ""): each.version for each in packages}
+    versions: dict[str, str] = {canonicalize_name(metadata_field(each, "Name")): each.version for each in packages}
     entries = tuple(sorted((entry.group, entry.name, entry.value) for each in packages for entry in each.entry_points
-                           if entry.group in GROUPS and canonicalize_name(each.metadata["Name"] or "") not in own))
+                           if entry.group in GROUPS and canonicalize_name(metadata_field(each, "Name")) not in own))
     watched = _watched(packages) if site.is_dir() else ()
     environment = Environment(name, str(site), _fingerprint(site, watched), versions, entries, watched)
     if not packages:
@@ -224,11 +224,11 @@ def _requirement_problems(environment: Environment, packages: Sequence[Distribut
                           ) -> Mapping[str, str]:
     problems: dict[str, str] = {}
     for package in packages:
-        name = package.metadata["Name"] or ""
+        name = metadata_field(package, "Name")
         if canonicalize_name(name) in own:
             continue  # a copy that nothing uses
         where = f"{environment.name}: {name} {package.version}"
-        python = package.metadata["Requires-Python"]
+        python = metadata_field(package, "Requires-Python")
         if python and not _fits(python, ".".join(map(str, sys.version_info[:3]))):
             return {environment.path: f"{where} needs Python {python}, and this worker runs {sys.version.split()[0]}"}
         for needed in requirements(package.requires or ()):

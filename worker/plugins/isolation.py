@@ -31,6 +31,12 @@ _PACKAGES: Final = ("worker", "connectors", "offsets", "spark_jobs", "compose")
 _ELSEWHERE: Final = frozenset({"light", "test", "spark"})
 
 
+def metadata_field(package: Distribution, name: str) -> str:
+    """One field of a package's metadata; "" if it is missing (later versions of Python raise KeyError then)."""
+    fields = package.metadata
+    return fields[name] if name in fields else ""  # noqa: SIM401 - Python 3.11 declares no get
+
+
 def own_distributions(root: str = _MILLRACE) -> dict[str, str]:
     """Name and version of what Millrace runs on: itself, its requirements, and theirs. Reads packages' metadata: blocks."""
     found: dict[str, str] = {}
@@ -123,7 +129,7 @@ class OwnFirst(MetaPathFinder):
             return []  # someone looks into a certain folder
         arguments: Mapping[str, Any] = {"path": self._path} if wanted is None else {"path": self._path, "name": wanted}
         return [found for found in MetadataPathFinder.find_distributions(DistributionFinder.Context(**arguments))
-                if canonicalize_name(found.metadata["Name"] or "") in self._packages]
+                if canonicalize_name(metadata_field(found, "Name")) in self._packages]
 
 
 def activate(folders: Sequence[str]) -> None:

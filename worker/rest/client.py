@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import base64
 import os
-import ssl
 from typing import TYPE_CHECKING, Any, Final
 from urllib.error import HTTPError
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, ProxyHandler, Request, build_opener
@@ -56,7 +55,9 @@ def get(url: str, timeout_s: float = 30.0, environment: Mapping[str, str] | None
     # A worker is inside: what the environment says of proxies is meant for the world outside.
     handlers: list[Any] = [ProxyHandler({}), _NoRedirect()]
     if url.startswith("https://"):
-        context = ssl.create_default_context(cafile=given.get(AUTHORITIES) or None)
+        from connectors import tls
+
+        context = tls.client_context(given.get(AUTHORITIES) or None)
         if given.get(CERTIFICATE):
             context.load_cert_chain(given[CERTIFICATE])
         handlers.append(HTTPSHandler(context=context))

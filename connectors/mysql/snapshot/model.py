@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from connectors.errors import Skippable
+    from connectors.mysql.snapshot.windows import Images
 
 #: A place in a table's key order: SQL literals of the key's columns, or of the first ones of them.
 Key = tuple[str, ...]
@@ -72,7 +73,7 @@ class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
         settle_s: pause before a view is opened on a server without GTIDs that can't tell the view's place either: a transaction
             may be in its binlog already and not yet visible. It has to be longer than a commit takes.
         most_marks: changed keys remembered while one chunk is read; with more the chunk is read again, with fewer rows.
-        most_gone: deleted rows of one table without a key remembered while it is read.
+        most_images: different rows of one table without a key remembered while it is read.
         retries: failures of one table in a row, with nothing read between them, after which it is given up; a lost connection
             doesn't count.
     """
@@ -92,7 +93,7 @@ class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
     delay_s: float = 0.0
     settle_s: float = 0.25
     most_marks: int = 500_000
-    most_gone: int = 250_000
+    most_images: int = 500_000
     retries: int = 5
 
 
@@ -111,6 +112,22 @@ class RowDecoder(NamedTuple):
     decode: Callable[[bytes], Row]
     key: tuple[str, ...]
     fields: int
+
+
+class Early(NamedTuple):
+    """Rows of a table without a key that are sent before their chunk, since the stream is about to change them.
+
+    Attributes:
+        request: id of the request.
+        origin: who asked for it.
+        rows: as the stream has them.
+        low: where the stream was when the reading began.
+    """
+
+    request: str
+    origin: str
+    rows: list[Row]
+    low: Place
 
 
 class Chunk:
@@ -135,20 +152,20 @@ class Chunk:
         bad: rows that could not be decoded, with what they were.
     """
 
-    __slots__ = ("_gone", "_iterator", "_rows", "bad", "bytes", "first_of_request", "first_of_table", "high", "keyed",
+    __slots__ = ("_images", "_iterator", "_rows", "bad", "bytes", "first_of_request", "first_of_table", "high", "keyed",
                  "last_of_request", "last_of_table", "low", "origin", "read", "read_ms", "request", "stretch", "table", "taken")
 
     def __init__(self, *, request: str, origin: str, table: Table, rows: dict[tuple[Any, ...], Row] | list[Row], low: Place,
                  high: Place, read_ms: int = 0, size: int = 0, bad: Sequence[tuple[Skippable, bytes]] = (),
-                 gone: dict[bytes, int] | None = None) -> None:
+                 images: Images | None = None) -> None:
         self.request = request
         self.origin = origin
         self.table = table
         self.keyed = rows if isinstance(rows, dict) else None
         self._rows = rows if isinstance(rows, list) else []
         self._iterator = 0
-        #: Of a table without a key: images that the stream has taken away, shared by the table's chunks.
-        self._gone = gone
+        #: Of a table without a key: which rows were sent, shared by the table's chunks.
+        self._images = images
         self.low = low
         self.high = high
         self.first_of_request = self.first_of_table = self.last_of_table = self.last_of_request = False
@@ -180,7 +197,8 @@ class Chunk:
             while len(found) < most and self._iterator < len(self._rows):
                 part = self._rows[self._iterator:self._iterator + most - len(found)]
                 self._iterator += len(part)
-                found += [row for row in part if not self._is_gone(row)] if self._gone else part
+                images = self._images
+                found += [row for row in part if not images.leaves_out(row)] if images is not None and images.needed else part
         self.taken += len(found)
         return found
 
@@ -189,19 +207,6 @@ class Chunk:
         if self.keyed is not None:
             self.keyed.clear()
         self._rows = []
-
-    def _is_gone(self, row: Row) -> bool:
-        if not self._gone:
-            return False
-        mark = image(row)
-        count = self._gone.get(mark, 0)
-        if not count:
-            return False
-        if count == 1:
-            del self._gone[mark]
-        else:
-            self._gone[mark] = count - 1
-        return True
 
 
 def image(row: Mapping[str, Any]) -> bytes:

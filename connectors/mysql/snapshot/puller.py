@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from connectors.api import TaskMetrics
     from connectors.mysql.model import Place, Shard, Table, TableName
     from connectors.mysql.snapshot.lookup import Shape
-    from connectors.mysql.snapshot.model import Chunk, Row, RowDecoder, SnapshotRequest, SnapshotSettings
+    from connectors.mysql.snapshot.model import Chunk, Early, Row, RowDecoder, SnapshotRequest, SnapshotSettings
     from connectors.mysql.snapshot.work import Job, TablePull
 
 #: No such database or table.
@@ -87,8 +87,7 @@ class Puller:
     def withheld(self) -> Mapping[TableName, object]:
         """Tables without a key whose changes must not be sent: their first full pull, which comes later, has them.
 
-        Always the same mapping. Tell their changes with ``changed`` all the same; while it is not empty, call ``advance`` after
-        each transaction.
+        Always the same mapping. Tell their changes with ``changed`` all the same, and call ``advance`` after each transaction.
         """
         return self._pulls.watch.withheld
 
@@ -160,6 +159,12 @@ class Puller:
         """The chunk was sent: what to save, text by request id, with the offset of its last record."""
         table = self._pulls.sending
         found = self._pulls.done(chunk)
+        if table is not None and table.images is not None and table.images.forgotten and not table.forgot:
+            table.forgot = True
+            self._log.warning(
+                "snapshot of %s: it has no key and more than %d different rows, too many to remember which were sent. A delete "
+                "or update may now come before the snapshot's row that it removes: apply the changes once the table is read, "
+                "or give it a primary key", table.name, self._settings.most_images)
         if table is not None:
             self._measure(chunk, table)
         self._wake()
@@ -169,32 +174,27 @@ class Puller:
         """What else is to be saved since the last call: found tables, those that vanished, ends; text by request id."""
         return self._pulls.changes()
 
-    def changed(self, name: TableName, op: str, rows: Sequence[Row | None]) -> None:
+    def changed(self, name: TableName, op: str, rows: Sequence[Row | None]) -> list[Early]:
         """The stream gives these rows (``u``: before and after in turns) of a table in ``watched`` or ``withheld``.
 
         Afterwards, and not before, ask ``withheld`` whether they may be sent.
+
+        Returns:
+            Rows of snapshots to send before them.
         """
         self._let_go(name)
-        self._pulls.watch.changed(name, op, rows)
-
-    def touched(self, name: TableName, key: tuple[Any, ...], row: Row | None) -> None:
-        """The stream has a change of one key: its new row, or None when it is gone.
-
-        Of a table without a key: (), and a row that is gone.
-        """
-        self._let_go(name)
-        self._pulls.watch.touched(name, key, row)
+        return self._pulls.watch.changed(name, op, rows)
 
     def _let_go(self, name: TableName) -> None:
         """A change behind the view's place need not wait for the end of its transaction to be told from one before it."""
-        table = self._pulls.watch.withheld.get(name)
-        if table is not None and table.high is not None and table.high.file:
-            seen = self._seen()
-            if positions.spot(seen.file, seen.pos) >= positions.spot(table.high.file, table.high.pos):
-                self._pulls.watch.let_go(table)
+        for table in self._pulls.watch.unreached[:]:
+            if table.name == name and table.high is not None and table.high.file:
+                seen = self._seen()
+                if positions.spot(seen.file, seen.pos) >= positions.spot(table.high.file, table.high.pos):
+                    self._pulls.watch.let_go(table)
 
     def advance(self, reached: Callable[[Place], bool]) -> None:
-        """The stream has finished a transaction. Needed only while ``withheld`` is not empty."""
+        """The stream has finished a transaction."""
         self._pulls.watch.advance(reached)
 
     def altered(self, name: TableName | None) -> None:

@@ -244,7 +244,6 @@ class Pulls:
         table.sent_ms = self._now()
         table.keyless = note.keyless = not names
         if table.keyless:
-            table.images = Images(settings.most_gone)
             table.finder = None
             table.limit = settings.chunk_rows
             self.watch.withhold(table)
@@ -282,9 +281,10 @@ class Pulls:
         if self.stale(job) or table.layout is None:
             return
         if table.keyless:
-            table.images = Images(self.settings.most_gone)
+            table.images = Images(table.layout.decoder.fields, self.settings.most_images)
             table.high = None
             table.missed = False
+            self.watch.expect(table)
         stretch.window = Window(low, table.layout.decoder.fields, self.settings.most_marks)
         self.watch.begin(table, stretch)
 
@@ -319,7 +319,7 @@ class Pulls:
             held = Stretch(None, None, divisible=False)
             held.window = stretch.window
             table.stretches.insert(table.stretches.index(stretch), held)
-        self._hold(held, self._chunk(table, held, rows, high, size, bad, gone=table.images.gone))
+        self._hold(held, self._chunk(table, held, rows, high, size, bad, images=table.images))
         return True
 
     def too_large(self, job: Job, row_bytes: float) -> None:
@@ -362,12 +362,12 @@ class Pulls:
         return True
 
     def _chunk(self, table: TablePull, stretch: Stretch, rows: Any, high: Place, size: int,
-               bad: Sequence[tuple[Skippable, bytes]], gone: dict[bytes, int] | None = None) -> Chunk:
+               bad: Sequence[tuple[Skippable, bytes]], images: Images | None = None) -> Chunk:
         assert table.layout is not None  # noqa: S101 - looked at by the callers
         assert stretch.window is not None  # noqa: S101
         request = table.pull.request
         chunk = Chunk(request=request.id, origin=request.origin, table=table.layout.table, rows=rows, low=stretch.window.low,
-                      high=high, read_ms=self._now(), size=size, bad=bad, gone=gone)
+                      high=high, read_ms=self._now(), size=size, bad=bad, images=images)
         chunk.stretch = stretch
         return chunk
 
@@ -436,11 +436,6 @@ class Pulls:
             chunk = stretch.chunk
             if stretch.state != "held" or chunk is None or not reached(chunk.high):
                 continue
-            if table.images is not None and table.images.overflown:
-                table.note.error = (f"more than {self.settings.most_gone} rows were deleted or updated while {table.name} was "
-                                    "read, which has no key: give it a primary key, or ask for it again in a quieter hour")
-                self._close(table, "failed")
-                return self.ready(reached)
             self.watch.advance(reached)
             del table.stretches[0]
             self._held -= 1

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.errors import MillraceError, Skippable
+from connectors.errors import MillraceError, Retriable, Skippable
 from connectors.mysql import shards
 from connectors.mysql.connection import query
 from connectors.mysql.filters import exactly
@@ -308,8 +308,13 @@ class Reader:
                 return place
             if views.exact:
                 return await self._whole_view(name, low, more, transactional=True)
-            await views.open(self.connection, low)
-            return await views.after(self.connection)
+            for _ in range(_SAME_PLACE_ATTEMPTS):
+                quiet = await views.open_quiet(self.connection, low)
+                if quiet is not None:
+                    return quiet
+            # A later place would be wrong: what is committed before it and after the view would be lost.
+            raise Retriable(f"{name} has no key, so its snapshot needs a moment without commits, and there was none: let the "
+                            "table be locked for a moment (snapshot.locking.mode=minimal), or give it a key")
         finally:
             if locker is not None:
                 locker.close()

@@ -102,15 +102,41 @@ class Views:
             await asyncio.sleep(wait)
             wait = min(wait * 2, _LONGEST_S)
 
-    async def after(self, connection: Any) -> Place:
+    async def open_quiet(self, connection: Any, low: Place) -> Place | None:
+        """Open a view on a server that can't tell its place: it is known if nothing is committed meanwhile.
+
+        Args:
+            connection: on which.
+            low: as ``open``.
+
+        Returns:
+            The view's place, or None: something was committed, and the view is closed.
+
+        Raises:
+            Retriable: the server is unavailable.
+        """
+        await self._visible(connection, low)
+        start = await self.after(connection, gtids=True)
+        await self.open(connection, start, transactional=False)
+        end = await self.after(connection)
+        if (start.file, start.pos) == (end.file, end.pos) and (end.file or start.gtids == end.gtids):
+            return end
+        await self.release(connection)
+        return None
+
+    async def after(self, connection: Any, *, gtids: bool = False) -> Place:
         """A place at or after everything that was read from the server until now.
+
+        Args:
+            connection: on which.
+            gtids: whether the GTIDs are wanted, too; a replica's place has them in any case.
 
         Raises:
             Retriable: the server is away.
         """
         if not self._settings.replica:
             # By file and position alone: a transaction is visible before it is in the set of executed GTIDs.
-            return await current_place(connection, self.info, gtids=False)
+            return await current_place(connection, self.info, gtids=gtids)
         sql = "SELECT @@GLOBAL.gtid_current_pos" if self.info.mariadb else "SELECT @@GLOBAL.gtid_executed"
         rows = await query(connection, sql)
         return Place(file="", pos=0, gtids="".join(str(rows[0][0] or "").split()))

@@ -3,6 +3,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from connectors.mysql.snapshot.model import Early
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -24,6 +26,8 @@ class Watch:
     def __init__(self) -> None:
         self.watched: dict[TableName, list[tuple[TablePull, Stretch]]] = {}
         self.withheld: dict[TableName, TablePull] = {}
+        #: Tables without a key that are read as of a view to which the stream has not come.
+        self.unreached: list[TablePull] = []
 
     def begin(self, table: TablePull, stretch: Stretch) -> None:
         """From now on the stretch wants to know."""
@@ -33,6 +37,8 @@ class Watch:
 
     def end(self, table: TablePull, stretch: Stretch | None = None) -> None:
         """No more; None: nothing of the table."""
+        if stretch is None and table in self.unreached:
+            self.unreached.remove(table)
         watchers = self.watched.get(table.name)
         if watchers is not None:
             watchers[:] = [one for one in watchers if not (one[0] is table and stretch in {None, one[1]})]
@@ -44,30 +50,37 @@ class Watch:
         if table.keyless and table.open and table.pull.request.origin in {"initial", "new"} and table.high is None:
             self.withheld[table.name] = table
 
+    def expect(self, table: TablePull) -> None:
+        """A view of a table without a key is about to be opened: its changes count from the view's place."""
+        table.passed = False
+        if table not in self.unreached:
+            self.unreached.append(table)
+
     def let_go(self, table: TablePull) -> None:
-        """Changes may be sent."""
+        """The stream has come to the table's view: changes may be sent."""
+        table.passed = True
+        if table in self.unreached:
+            self.unreached.remove(table)
         if self.withheld.get(table.name) is table:
             del self.withheld[table.name]
 
     def advance(self, reached: Callable[[Place], bool]) -> None:
         """A transaction is over."""
-        for name, table in list(self.withheld.items()):
-            if table.high is not None and reached(table.high):
-                del self.withheld[name]
+        for table in [table for table in self.unreached if table.high is not None and reached(table.high)]:
+            self.let_go(table)
 
-    def changed(self, name: TableName, op: str, rows: Sequence[Row | None]) -> None:
-        """Rows of an event."""
+    def changed(self, name: TableName, op: str, rows: Sequence[Row | None]) -> list[Early]:
+        """Rows of an event; what has to be sent before them."""
         if name in self.withheld:
             self.withheld[name].missed = True
-            return
-        told: set[int] = set()
+            return []
+        early: list[Early] = []
+        keyless: list[TablePull] = []
         for table, stretch in self.watched.get(name, ()):
             if table.finder is None:
-                if table.images is not None and op != "c" and id(table) not in told:
-                    told.add(id(table))
-                    for row in rows[::2] if op == "u" else rows:
-                        if row is not None:
-                            table.images.removed(row)
+                if table not in keyless and stretch.window is not None:
+                    keyless.append(table)
+                    early += _early(table, stretch.window.low, op, rows)
                 continue
             window, key_of = stretch.window, table.finder
             if window is None:
@@ -79,20 +92,17 @@ class Watch:
                 for row in rows:
                     if row is not None:
                         window.touch(key_of(row), row if op == "c" else None)
+        return early
 
-    def touched(self, name: TableName, key: tuple[Any, ...], row: Row | None) -> None:
-        """One key's change; for a table without a key, () and a row that is gone."""
-        if name in self.withheld:
-            self.withheld[name].missed = True
-            return
-        told: set[int] = set()
-        for table, stretch in self.watched.get(name, ()):
-            if table.finder is None:
-                if table.images is not None and row is not None and id(table) not in told:
-                    told.add(id(table))
-                    table.images.removed(row)
-            elif stretch.window is not None:
-                stretch.window.touch(key, row)
+
+def _early(table: TablePull, low: Place, op: str, rows: Sequence[Row | None]) -> list[Early]:
+    """What has to be sent before a change of a table without a key."""
+    if not table.passed or table.images is None:
+        # While the place of the view is not known, the view has to be newer than the change.
+        table.missed = table.missed or table.high is None
+        return []
+    first = table.images.changed(op, rows)
+    return [Early(table.pull.request.id, table.pull.request.origin, first, low)] if first else []
 
 
 def _update(window: Window, key_of: Callable[[Row], tuple[Any, ...]], before: Row | None, after: Row | None) -> None:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from connectors.mysql.snapshot.model import image
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from connectors.mysql.model import Place
     from connectors.mysql.snapshot.model import Row
 
@@ -77,29 +79,94 @@ class Window:
 
 
 class Images:
-    """Rows that are gone from a table without a key since its view was opened; rows are told apart by all of their values.
+    """The rows of a table without a key that were sent, so that each delete takes away a row that a consumer has.
 
-    Of rows that are alike in everything, one deleted during the pull takes one away that was not sent yet, though the server
-    may have meant one that was.
+    Rows are compared by all of their values. When the stream removes a row of which no copy was sent, the row is still in a
+    later chunk: it is sent early, just before its change, and one copy is left out of the chunks. So the rows and changes that
+    were sent never take away more than they gave, and add up to the table.
+
+    With too many different rows it forgets which were sent. From then on nothing is sent early: the sum is still right, but a
+    change may be sent before its row.
 
     Args:
-        most: as many are remembered.
+        fields: how many fields a whole row has.
+        most: different rows that are remembered.
     """
 
-    __slots__ = ("_most", "gone", "overflown")
+    __slots__ = ("_early", "_fields", "_most", "_sent")
 
-    def __init__(self, most: int) -> None:
-        #: Image -> how many; chunks take them away, see ``Chunk.take``.
-        self.gone: dict[bytes, int] = {}
-        self.overflown = False
+    def __init__(self, fields: int, most: int) -> None:
+        #: Image -> copies that a consumer has; None: too many to remember.
+        self._sent: dict[bytes, int] | None = {}
+        #: Image -> copies to leave out of chunks.
+        self._early: dict[bytes, int] = {}
+        self._fields = fields
         self._most = most
 
-    def removed(self, row: Row) -> None:
-        """The stream has sent that this row is gone."""
-        if self.overflown:
+    @property
+    def forgotten(self) -> bool:
+        """Whether there were too many rows to remember."""
+        return self._sent is None
+
+    @property
+    def needed(self) -> bool:
+        """Whether ``leaves_out`` has to see the rows of chunks."""
+        return self._sent is not None or bool(self._early)
+
+    def leaves_out(self, row: Row) -> bool:
+        """Whether a chunk's row was sent early; if not, it is sent now."""
+        digest = image(row)
+        if digest in self._early:
+            _take_one(self._early, digest)
+            return True
+        self._add(digest)
+        return False
+
+    def changed(self, op: str, rows: Sequence[Row | None]) -> list[Row]:
+        """The stream is about to send a change behind the view (``u``: before and after in turns).
+
+        Returns:
+            Rows to send before it.
+        """
+        early: list[Row] = []
+        before: Row | None = None
+        for number, row in enumerate(rows):
+            if op == "c":
+                self._added(row)
+            elif op == "u" and number % 2:
+                # Without FULL row images the image after has only what was set.
+                self._added({**before, **row} if before is not None and row is not None else row)
+            else:
+                before = row
+                if row is not None and self._removed(row):
+                    early.append(row)
+        return early
+
+    def _added(self, row: Row | None) -> None:
+        if row is not None and len(row) == self._fields:
+            self._add(image(row))
+
+    def _add(self, digest: bytes) -> None:
+        if self._sent is None:
             return
-        mark = image(row)
-        self.gone[mark] = self.gone.get(mark, 0) + 1
-        if len(self.gone) > self._most:
-            self.overflown = True
-            self.gone.clear()
+        self._sent[digest] = self._sent.get(digest, 0) + 1
+        if len(self._sent) + len(self._early) > self._most:
+            self._sent = None
+
+    def _removed(self, row: Row) -> bool:
+        """Whether no copy of a removed row was sent."""
+        if self._sent is None or len(row) < self._fields:
+            return False
+        digest = image(row)
+        if digest in self._sent:
+            _take_one(self._sent, digest)
+            return False
+        self._early[digest] = self._early.get(digest, 0) + 1
+        return True
+
+
+def _take_one(counts: dict[bytes, int], digest: bytes) -> None:
+    if counts[digest] == 1:
+        del counts[digest]
+    else:
+        counts[digest] -= 1

@@ -63,8 +63,8 @@ class Layout(NamedTuple):
 class TablePull:
     """One table of a request."""
 
-    __slots__ = ("attempts", "busy", "epoch", "finder", "high", "images", "keyless", "layout", "limit", "missed", "name",
-                 "note", "numbers", "pull", "rate", "row_bytes", "sent_ms", "stretches")
+    __slots__ = ("attempts", "busy", "epoch", "finder", "forgot", "high", "images", "keyless", "layout", "limit", "missed",
+                 "name", "note", "numbers", "passed", "pull", "rate", "row_bytes", "sent_ms", "stretches")
 
     def __init__(self, pull: Pull, found: Found, note: TableNote) -> None:
         self.pull = pull
@@ -78,6 +78,10 @@ class TablePull:
         self.images: Images | None = None
         #: Of a table without a key: the place of its view, once that is open.
         self.high: Place | None = None
+        #: Whether the log says that its rows are too many to remember.
+        self.forgot = False
+        #: Whether the stream has come to that place.
+        self.passed = False
         #: Whether a change was withheld since its view was asked for.
         self.missed = False
         #: Grows whenever all that is known and read is given up.

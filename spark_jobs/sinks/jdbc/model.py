@@ -86,6 +86,7 @@ class Plan:
         clear: run before each load; empty where there is nothing to clear.
         steps: run after each load.
         clocks: those columns whose nanoseconds since midnight are written as text (``HH:MM:SS.ffffff``).
+        uuids: those key columns in which the database keeps UUIDs, whose spellings it does not tell apart.
         commits: the (quoted) table of positions; empty where positions are not kept.
         job: the job's name in the table of positions.
         batch_rows: rows per transaction.
@@ -111,6 +112,7 @@ class Plan:
     retries: int
     backoff_ms: int
     clocks: tuple[str, ...] = ()
+    uuids: tuple[str, ...] = ()
 
 
 class Dialect(Protocol):

@@ -77,6 +77,22 @@ def with_clocks(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
     return rows
 
 
+def with_uuids(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """The rows, with one spelling for each UUID in ``columns``. Pure."""
+    for name in columns:
+        rows = rows.set_column(rows.schema.get_field_index(name), name, uuid_text(rows.column(name).combine_chunks()))
+    return rows
+
+
+def uuid_text(column: pa.Array) -> pa.Array:
+    """UUIDs in lower case with hyphens (8-4-4-4-12), also from digits alone or in braces; other text is kept. Pure."""
+    text = pa.string()
+    digits = pc.replace_substring_regex(pc.utf8_lower(column.cast(text)), "[-{}]", "")
+    parts = [pc.utf8_slice_codeunits(digits, start, stop) for start, stop in ((0, 8), (8, 12), (12, 16), (16, 20), (20, 32))]
+    spelled = pc.binary_join_element_wise(*parts, pa.scalar("-", text))
+    return pc.if_else(pc.match_substring_regex(digits, "^[0-9a-f]{32}$"), spelled, column.cast(text))
+
+
 def clock_text(nanoseconds: pa.Array) -> pa.Array:
     """``[-]HH:MM:SS.ffffff``; digits beyond microseconds are cut, hours may be more than a day's, nulls are kept. Pure."""
     negative = pc.less(nanoseconds, 0)

@@ -17,7 +17,7 @@ from spark_jobs.sinks.jdbc.config import CONFIG_DEF, INSERT, SPLIT, complaints, 
 from spark_jobs.sinks.jdbc.dialects import dialect
 from spark_jobs.sinks.jdbc.model import Fault
 from spark_jobs.sinks.jdbc.rows import POSITION
-from spark_jobs.sinks.jdbc.tables import Columns, Tables, name_problem
+from spark_jobs.sinks.jdbc.tables import Columns, Tables, refusal
 from spark_jobs.sinks.jdbc.task import OUTCOME_DDL, TaskWriter
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class JdbcSink(Sink):
 
     def refusal(self, schema: TableSchema) -> str:
         """See ``contract.Sink``."""
-        return name_problem(self._settings, self._dialect, schema)
+        return refusal(self._settings, self._dialect, schema)
 
     def write(self, batch: Batch) -> int:
         """Write a batch; see ``contract.Sink.write``. Returns rows written after reduction to the newest per key."""

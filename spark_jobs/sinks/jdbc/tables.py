@@ -58,23 +58,37 @@ def _short(dialect: Dialect, name: str) -> str:
     return shorten(name, dialect.max_name, octets=dialect.octets)
 
 
+def _keys(settings: Settings, schema: TableSchema) -> tuple[str, ...]:
+    """The source's names of the key's columns: the table's own, or those that an option names."""
+    primary_key = tuple(column.name for column in schema.key)
+    if primary_key or settings.mode == INSERT or not settings.key_columns:
+        return primary_key
+    return schema.key_with_shard(settings.key_columns)
+
+
+def refusal(settings: Settings, dialect: Dialect, schema: TableSchema) -> str:
+    """Why a table can't be written, and what to do; empty where it can: its names, or no key where the mode needs one. Pure."""
+    problem = name_problem(settings, dialect, schema)
+    if problem or settings.mode == INSERT:
+        return problem
+    keys, present = _keys(settings, schema), {column.name for column in schema.columns}
+    missing = [name for name in keys if name not in present]
+    if keys and not missing:
+        return ""
+    return (f"table {schema.namespace} has no primary key" + (f" and no column {missing[0]}" if missing else "")
+            + f": sink.jdbc.mode={settings.mode} needs one. Name it in sink.jdbc.key.columns, or use sink.jdbc.mode=insert")
+
+
 def columns(settings: Settings, dialect: Dialect, schema: TableSchema) -> Columns:
     """Names of a table's columns. Pure.
 
     Raises:
-        Fatal: no key where the mode needs one; names that the database can't hold (``name_problem``).
+        Fatal: the table can't be written (``refusal``).
     """
-    problem = name_problem(settings, dialect, schema)
+    problem = refusal(settings, dialect, schema)
     if problem:
         raise Fatal(problem)
-    keys = [column.name for column in schema.key]
-    if not keys and settings.mode != INSERT:
-        keys = list(schema.key_with_shard(settings.key_columns)) if settings.key_columns else []
-        missing = [name for name in keys if name not in {column.name for column in schema.columns}]
-        if not keys or missing:
-            raise Fatal(
-                f"table {schema.namespace} has no primary key" + (f" and no column {missing[0]}" if missing else "")
-                + f": sink.jdbc.mode={settings.mode} needs one. Name it in sink.jdbc.key.columns, or use sink.jdbc.mode=insert")
+    keys = _keys(settings, schema)
     return Columns(tuple((column.name, _short(dialect, column.name)) for column in schema.columns),
                    tuple(_short(dialect, name) for name in keys))
 
@@ -186,8 +200,10 @@ class Tables:
         run, types = self._ensure(connection, where, own, found.keys)
         clocks = tuple(name for source, name in found.pairs if type_of[source].meaning == TIME
                        and not takes_nanoseconds(self.dialect.kind(types[name])))
+        # A column of text tells spellings apart: its rows keep the one that they have.
+        uuids = tuple(name for name in found.keys if types[name] == "uuid")
         plan = replace(plans.make(self.settings, self.dialect, self.job, schema.namespace, where,
-                                  tuple(name for _, name in found.pairs), found.keys), clocks=clocks)
+                                  tuple(name for _, name in found.pairs), found.keys), clocks=clocks, uuids=uuids)
         self._plans[schema.namespace] = (schema, plan, found)
         return plan, found, run
 

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from connectors.errors import Fatal, Retriable
 from spark_jobs.sinks.jdbc.dialects import dialect
 from spark_jobs.sinks.jdbc.model import Fault
-from spark_jobs.sinks.jdbc.rows import DAY_NS, OFFSET, PARTITION, TOPIC, at_offset_boundary, newest, with_clocks
+from spark_jobs.sinks.jdbc.rows import DAY_NS, OFFSET, PARTITION, TOPIC, at_offset_boundary, newest, with_clocks, with_uuids
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -137,7 +137,8 @@ class _Writer:
             yield pa.Table.from_batches(held)
 
     def _transaction(self, chunk: pa.Table) -> None:
-        rows = newest(chunk, self.plan.keys) if self.plan.keys else chunk
+        # One statement can't write a row twice, so each key has to have one spelling.
+        rows = newest(with_uuids(chunk, self.plan.uuids), self.plan.keys) if self.plan.keys else chunk
         pause = self.plan.backoff_ms / 1000
         for attempt in range(self.plan.retries + 1):
             try:

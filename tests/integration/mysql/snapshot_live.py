@@ -127,8 +127,8 @@ class Live:
         found: list[Row] = []
         for name, _, before, after in self.output:
             if name.table == table:
-                if before is not None and before in found:
-                    found.remove(before)
+                if before is not None:
+                    found.remove(before)  # nothing is taken away that was not given before
                 if after is not None:
                     found.append(after)
         return found
@@ -270,7 +270,8 @@ class Running:
         op = {"write": "c", "update": "u", "delete": "d"}[KINDS[event[4]]]
         puller = self.puller
         if table.name in puller.watched or table.name in puller.withheld:
-            puller.changed(table.name, op, rows)
+            early = puller.changed(table.name, op, rows)
+            self.live.output += [(table.name, "r", None, row) for snapshot_rows in early for row in snapshot_rows.rows]
             if table.name in puller.withheld:
                 return
         if op == "u":

@@ -147,6 +147,32 @@ def same(one: Any, other: Any) -> bool:
     return sorted(map(repr, one)) == sorted(map(repr, other))
 
 
+async def test_identical_rows_without_a_key_add_up_while_they_are_read(source: Source) -> None:
+    source.sql("CREATE TABLE k (v INT, t VARCHAR(9))", "INSERT INTO k SELECT seq % 10, 'old' FROM seq_1_to_200")
+    config = source.config(snapshot__mode="initial", snapshot__chunk__rows="20", snapshot__rate__rows="100")
+    async with Run(MySqlConnector, config) as run:
+        records: list[SourceRecord] = []
+        while not any(record.topic.endswith(".k") for record in records):
+            next_batch = await run.take(LIMIT)
+            assert next_batch is not None, run.log.text()
+            records += next_batch[1].records
+        source.sql("DELETE FROM k WHERE v < 5 LIMIT 60", "UPDATE k SET t = 'new' WHERE v > 2 LIMIT 50",
+                   "INSERT INTO k VALUES (3, 'old'), (3, 'old')", "DELETE FROM k WHERE t = 'new' LIMIT 20")
+        records += await to_the_end_of_the_pull(run) + await source.rest(run)
+    rows: Counter[tuple[int, str]] = Counter()
+    operations = Counter(record.value["op"] for record in records if record.topic.endswith(".k"))
+    for record in records:
+        if record.topic.endswith(".k"):
+            before, after = record.value["before"], record.value["after"]
+            if before is not None:
+                rows[before["v"], before["t"]] -= 1
+                assert min(rows.values()) >= 0, f"{record.value} takes away a row that was not sent"
+            if after is not None:
+                rows[after["v"], after["t"]] += 1
+    assert +rows == Counter(source.sql("SELECT v, t FROM k"))
+    assert operations == {"r": 200, "c": 2, "u": 50, "d": 80}
+
+
 # Images of rows.
 
 

@@ -160,9 +160,10 @@ def test_three_shards_have_every_row_once_together(live: Live) -> None:
     assert min(parts) > 5000
 
 
-@pytest.mark.parametrize("engine", ["InnoDB", "Aria"])
-def test_a_table_without_a_key_comes_exactly_once(live: Live, engine: str) -> None:
-    live.sql(f"CREATE TABLE k (v INT, t VARCHAR(40)) ENGINE={engine}", "INSERT INTO k SELECT seq, 'old' FROM seq_1_to_3000")
+@pytest.mark.parametrize(("engine", "different"), [("InnoDB", 3000), ("InnoDB", 20), ("Aria", 3000)])
+def test_a_table_without_a_key_comes_exactly_once(live: Live, engine: str, different: int) -> None:
+    live.sql(f"CREATE TABLE k (v INT, t VARCHAR(40)) ENGINE={engine}",
+             f"INSERT INTO k SELECT seq % {different}, 'old' FROM seq_1_to_3000")
     chance = random.Random(3)
 
     def write() -> None:
@@ -173,7 +174,7 @@ def test_a_table_without_a_key_comes_exactly_once(live: Live, engine: str) -> No
                 cursor.execute(chance.choice((
                     f"INSERT INTO k VALUES ({10_000 + number}, 'new'), ({20_000 + number}, 'new')",
                     f"DELETE FROM k WHERE v BETWEEN {chance.randrange(3000)} AND 3000 ORDER BY v LIMIT 3",
-                    f"UPDATE k SET t = 'n{number}' WHERE v % 700 = {chance.randrange(700)}")))
+                    f"UPDATE k SET t = 'n{number % 9}' WHERE v % 700 = {chance.randrange(700)} LIMIT 9")))
         connection.close()
 
     async def play() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 import os
 import sys
 import zipfile
+from email.message import Message
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -109,6 +110,23 @@ def test_broken_metadata_hides_no_other_environment(tmp_path: Path, file: str, c
     found = look(tmp_path)
     assert names(found) == ["good"]
     assert "its packages' metadata can't be read" in found.failures[str(broken)]
+
+
+@pytest.mark.parametrize("python", ["", ">=3.11"])
+def test_metadata_without_a_field_is_read_where_python_raises_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                                     python: str) -> None:
+    package(tmp_path / "good", "plug", entries=ENTRIES, python=python)
+    (tmp_path / "nameless" / "odd-1.0.dist-info").mkdir(parents=True)
+    (tmp_path / "nameless" / "odd-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nVersion: 1.0\n")
+    read = Message.__getitem__
+
+    def strict(self: Message, name: str) -> Any:
+        if name not in self:
+            raise KeyError(name)
+        return read(self, name)
+
+    monkeypatch.setattr(Message, "__getitem__", strict)
+    assert names(look(tmp_path)) == ["good"]
 
 
 def test_a_broken_archive_hides_no_other_environment(tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 from __future__ import annotations
 
 import threading
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.dataset
+import pyarrow.parquet
 import pytest
-from pyspark.sql.types import LongType, StringType
+from pyspark.sql.types import ArrayType, LongType, StringType, TimestampType
 
 from spark_jobs import history
 from spark_jobs.history import reader, upkeep
@@ -21,13 +23,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from spark_jobs.sinks.files.sink import FilesSink
     from tests.integration.spark_jobs.files.conftest import Sinks
 
 ORDERS = Shape("shop.orders", "id", {"id": LongType(), "state": StringType()})
 NAME = "shop.orders"
+EPOCH_1970 = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def fill(spark: SparkSession, sink: FilesSink, first: int, batches: int, size: int = 10) -> None:
@@ -83,6 +86,51 @@ def test_rolling_and_compaction_for_both_kinds_of_readers(spark: SparkSession, s
     assert list(path.glob("_merged/**/*.parquet")) == []
     with pytest.raises(Exception, match=r"(?i)file.*not.*exist"):
         merged.collect()  # bound to files whose retention is over: an error, not fewer rows
+
+
+def test_files_with_deprecated_timestamps_are_the_same_instants(spark: SparkSession, sinks: Sinks) -> None:
+    moments = [datetime(2026, 3, 29, 1, 30, 0, 123_456, UTC), datetime(1500, 2, 28, 23, 59, 59, 1, UTC),
+               datetime(9999, 12, 31, 23, 59, 59, 999_999, UTC), datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC)]
+    shape = Shape(NAME, "id", {"id": LongType(), "at": TimestampType(), "all": ArrayType(TimestampType())})
+    changes = [Change(number, {"at": moments[number % 4], "all": [moments[number % 4], None]}, "i", number, number, number)
+               for number in range(8)]
+    sink = sinks.make(listing="immediate")
+    option, new = "spark.sql.parquet.outputTimestampType", spark.conf.get("spark.sql.parquet.outputTimestampType")
+    assert new == "TIMESTAMP_MICROS"
+    spark.conf.set(option, "INT96")  # as files of an earlier version
+    try:
+        sink.write(batch(spark, 0, [(shape, changes[:4])]))
+    finally:
+        spark.conf.set(option, new)
+    sink.write(batch(spark, 1, [(shape, changes[4:])]))
+    path = str(sinks.path / NAME)
+
+    def instants(frame: DataFrame) -> list[tuple[Any, ...]]:
+        return sorted(tuple(row) for row in frame.selectExpr(
+            "id", "unix_micros(at)", "unix_micros(all[0])", "unix_micros(ums_ts_)").collect())
+
+    expected = [(change.key, *[(change.values["at"] - EPOCH_1970) // timedelta(microseconds=1)] * 2,
+               (change.time - EPOCH_1970) // timedelta(microseconds=1)) for change in changes]
+
+    def check(types: set[str]) -> None:
+        assert instants(history.read(spark, path)) == expected
+        assert instants(history.snapshot(spark, path)) == expected
+        assert instants(history.read(spark, path, since=changes[2].time, until=changes[5].time)) == expected[2:5]
+        assert instants(spark.read.parquet(path)) == expected
+        files = [file.removeprefix("file:") for file in history.current_files(path, spark=spark)]
+        assert {pyarrow.parquet.ParquetFile(file).schema.column(1).physical_type for file in files} == types
+        # Of INT96 pyarrow would make nanoseconds, which reach from 1677 to 2262.
+        form = pyarrow.dataset.ParquetFileFormat(
+            read_options=pyarrow.dataset.ParquetReadOptions(coerce_int96_timestamp_unit="us"))
+        table = pyarrow.dataset.dataset(files, format=form, schema=pyarrow.schema(
+            {"id": pyarrow.int64(), "at": pyarrow.timestamp("us", "UTC")})).to_table().to_pylist()
+        assert sorted((row["id"], row["at"]) for row in table) == [(change.key, change.values["at"]) for change in changes]
+
+    check({"INT96", "INT64"})
+    compact_table(spark, reader.one_table(spark, str(sinks.path)), Rolling(retention=0))
+    check({"INT64"})
+    valid = history.zipper(spark, path).selectExpr("id", "unix_micros(valid_from)").collect()
+    assert sorted(tuple(row) for row in valid) == [(key, time) for key, _, _, time in expected]
 
 
 def test_readers_count_right_all_through_compaction(spark: SparkSession, sinks: Sinks) -> None:

@@ -65,6 +65,15 @@ def test_they_arrive_as_such(rig: Callable[..., Rig], db: Database, table: str, 
     assert db.query(f"SELECT id FROM {table} {living}") == [(own(TWO),)]
 
 
+def test_spellings_of_one_uuid_are_one_key(rig: Callable[..., Rig], db: Database, table: str) -> None:
+    job = rig(db)
+    job.write(schema_of(table), [{"id": ONE.upper(), "at": 1_000, "ums_id_": 1}, {"id": ONE, "at": 2_000, "ums_id_": 2},
+                                 {"id": f"{{{TWO.upper()}}}", "ums_id_": 3}])
+    assert sorted(str(row[0]) for row in db.rows(table, "id")) == [ONE, TWO]
+    job.write(schema_of(table), [{"id": ONE, "ums_op_": "d", "ums_id_": 5}, {"id": ONE.upper(), "at": 3_000, "ums_id_": 6}])
+    assert sorted((str(row[0]), row[1]) for row in db.rows(table, "id, ums_active_")) == [(ONE, 1), (TWO, 1)]
+
+
 @pytest.mark.parametrize("options", [{}, {"sink.jdbc.delete.mode": "real"}], ids=["soft", "real"])
 def test_tables_of_an_earlier_version_keep_their_columns(
         rig: Callable[..., Rig], db: Database, table: str, options: dict[str, str]) -> None:

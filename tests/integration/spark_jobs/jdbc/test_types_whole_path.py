@@ -128,11 +128,13 @@ def from_postgresql(row: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def from_parquet(row: dict[str, Any]) -> dict[str, Any]:
-    """Times of the day are nanoseconds; all timestamps are INT96, which has no zone, in UTC."""
+    """Times of the day are nanoseconds; all timestamps are moments in UTC, also those that had no zone in the source."""
     value = {name: row[name] for name in NAMES}
     if value["price"] is not None:
         assert isinstance(value["price"], Decimal)
         times = {name: timedelta(microseconds=value[name] // 1000) for name in ("at", "whole")}
-        moments = {"seen": value["seen"].replace(tzinfo=UTC)}
-        value |= {"flags": int.from_bytes(value["flags"], "little"), **times, **moments}
+        stamps = {name: stamp for name, stamp in value.items() if isinstance(stamp, datetime)}
+        assert {str(stamp.tzinfo) for stamp in stamps.values()} == {"UTC"}
+        local = {name: stamp.replace(tzinfo=None) for name, stamp in stamps.items() if name != "seen"}
+        value |= {"flags": int.from_bytes(value["flags"], "little"), **times, **local}
     return value

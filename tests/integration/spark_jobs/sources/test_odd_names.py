@@ -13,6 +13,8 @@ from tests.integration.spark_jobs.sources.test_whole_jobs import Jobs, jdbc, job
 from tests.unit.spark_jobs.sources.support import envelope_schema, member, message
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from compose.local.mariadb import MariaDb
     from compose.local.postgres import Postgres
     from tests.integration.spark_jobs.jdbc.conftest import Database
@@ -59,7 +61,7 @@ def letters(jobs: Jobs) -> dict[str, str]:
             "errors.deadletterqueue.topic.replication.factor": "1"}
 
 
-def refused(jobs: Jobs, bad: list[tuple[bytes, bytes]]) -> list[str]:
+def refused(jobs: Jobs, bad: Sequence[tuple[bytes | None, bytes]]) -> list[str]:
     """What the dead letters say, sorted; they have to be the records ``bad``."""
     found = jobs.read(f"{jobs.name}-dead")
     assert sorted((each.key(), each.value()) for each in found) == sorted(bad)
@@ -91,6 +93,21 @@ def test_postgresql(jobs: Jobs, postgres: Postgres) -> None:
     texts = refused(jobs, bad)
     assert "d.refused0 has a column ''" in texts[0]
     assert "d.refused1 has a column 'ctid'" in texts[1]
+
+
+def test_a_table_without_a_key_stops_no_other_table(jobs: Jobs, postgres: Postgres) -> None:
+    server = database(postgres.url, postgres.user, postgres.password)
+    key, value = with_schema("keyed", ("note",))
+    bare = (None, with_schema("bare", ("note",))[1])
+    jobs.send(jobs.name, [(key, value), bare])
+    options = {**DEBEZIUM, **jdbc(postgres), "sink.jdbc.table": f"{jobs.name}_${{table}}"}
+    error = jobs.run(jobs.name, **options)
+    assert "table d.bare has no primary key" in error
+    assert "set errors.tolerance=all: the records of this table are put aside" in error
+    assert jobs.run(jobs.name, **options, **letters(jobs)) == ""
+    assert chosen(server, f"{jobs.name}_keyed", ("note",)) == expected(("note",), 1)
+    (text,) = refused(jobs, [bare])
+    assert "Name it in sink.jdbc.key.columns, or use sink.jdbc.mode=insert" in text
 
 
 def test_mariadb(jobs: Jobs, mariadb: MariaDb) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from connectors.errors import Skippable
-from connectors.mysql.signals import Position, Signal, apply, parse_message, parse_row, request_id
+from connectors.mysql.signals import Position, Signal, apply, batch_id, parse_message, parse_row, request_id
 from connectors.mysql.snapshot.model import SnapshotRequest
 
 
@@ -76,6 +76,22 @@ def test_a_snapshot_can_wait_for_a_time_counted_from_when_the_signal_was_written
     underscored = signal("execute-snapshot", {"data-collections": ["a.b"], "start_at": "2026-11-24T02:30:00"})
     assert apply(underscored, [], written).requests[0].start_ms > written
     assert apply(execute(), [], written).requests[0].start_ms == 0
+
+
+def test_all_tasks_give_a_snapshot_the_same_batch_id() -> None:
+    written = 1_790_000_000_000
+    first = execute()._replace(written_ms=written)
+    batches = set()
+    for clock_ms in (written - 5, written, written + 86_400_000):  # of three tasks, or of one after a restart
+        outcome = apply(first, [], clock_ms)
+        assert outcome.requests[0].created_ms == written
+        batches.add(batch_id(outcome.requests[0]))
+    assert len(batches) == 1
+    # Another signal of the same second is another batch, and keeps its place behind the first one.
+    both = apply(first._replace(at="b.000001:900"), outcome.requests, written).requests
+    assert [request.created_ms for request in both] == [written, written]
+    assert batch_id(both[0]) != batch_id(both[1])
+    assert batch_id(SnapshotRequest(id="r", tables=["a.b"], origin="rest", created_ms=5)) == 5
 
 
 def test_old_and_blocking_forms() -> None:

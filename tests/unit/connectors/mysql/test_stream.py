@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from connectors.api import SourceRecord
 from connectors.errors import Fatal
 from connectors.mysql import event_types as types
-from connectors.mysql.model import TableName
+from connectors.mysql.model import Place, TableName
+from connectors.mysql.snapshot.model import Early
 from tests.unit.connectors.mysql.synthetic import (
     FILE,
     PARTITION,
@@ -30,7 +32,8 @@ from tests.unit.connectors.mysql.synthetic import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from connectors.api import SourceRecord
+    from connectors.api import Position
+    from connectors.mysql.tables import TableState
 
 
 async def every_resume_is_exact(log: Log, flavor: str, **more: Any) -> None:
@@ -168,15 +171,17 @@ class Puller:
         self.watched = {TableName("shop", "t"): None}
         self.withheld: dict[TableName, None] = {}
         self.told: list[Any] = []
+        self.early: list[Early] = []
 
-    def changed(self, name: TableName, op: str, rows: Sequence[Any]) -> None:
+    def changed(self, name: TableName, op: str, rows: Sequence[Any]) -> list[Early]:
         self.told.append((str(name), op, len(rows)))
+        return self.early
 
     def altered(self, name: TableName | None) -> None:
         self.told.append(name)
 
     def advance(self, reached: object) -> None:
-        raise AssertionError(f"{reached}: nothing is withheld")
+        """Nothing is withheld."""
 
 
 async def test_rows_that_a_rollback_takes_back_do_not_supersede_those_of_a_full_pull() -> None:
@@ -186,9 +191,30 @@ async def test_rows_that_a_rollback_takes_back_do_not_supersede_those_of_a_full_
     log.insert((2, 2, b""), (3, 3, b""))
     log.query("ROLLBACK", "")
     found, puller = reader(flavor="mariadb"), Puller()
-    found.stream.attach(puller, lambda _: True)  # type: ignore[arg-type]
+    found.stream.attach(puller, lambda _: True, lambda *_: None)  # type: ignore[arg-type]
     assert not await found.feed(log.since(1000))
     assert puller.told == [("shop.t", "c", 2), None]
+
+
+async def test_rows_of_a_snapshot_that_are_about_to_change_come_before_their_change() -> None:
+    log = Log()
+    log.transaction(5, [1])
+    log.map()
+    log.insert((2, 2, b""))
+    stream_reader, puller = reader(), Puller()
+    puller.early = [Early("initial", "initial", [{"id": 7}], Place(file=FILE, pos=4))]
+
+    def send_early(state: TableState, early: Early, offset: Position, out: list[SourceRecord]) -> None:
+        assert str(state.name) == "shop.t"
+        out += [SourceRecord({}, offset, "early", row) for row in early.rows]
+
+    stream_reader.stream.attach(puller, lambda _: True, send_early)  # type: ignore[arg-type]
+    records = await stream_reader.feed(log.since(1000))
+    assert [record.topic for record in records] == ["early", "p.shop.t", "early", "p.shop.t"]
+    assert records[0].value == {"id": 7}
+    # A restart after the early row reads its change again.
+    restarted = reader(records[0].source_offset)
+    assert keys(await restarted.feed(log.since(1000))) == keys([records[1], records[3]])
 
 
 @pytest.mark.parametrize("restarted", [False, True])

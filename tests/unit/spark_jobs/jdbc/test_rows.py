@@ -2,7 +2,8 @@
 from __future__ import annotations
 
 import binascii
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pyarrow as pa
 from hypothesis import given, settings
@@ -16,7 +17,12 @@ from spark_jobs.sinks.jdbc.rows import (
     literal_rows,
     newest,
     statements,
+    uuid_text,
+    with_uuids,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 TEXT = st.text(st.characters(codec="utf-8")) | st.text("\\\n\r\t'\"NxX.0,()\0", max_size=8)
 ROWS = st.lists(st.tuples(st.none() | TEXT, st.none() | st.binary(max_size=9), st.none() | st.integers(-(2**63), 2**63 - 1),
@@ -73,6 +79,32 @@ def test_times_of_the_day_as_text(values: list[int | None], skipped: int) -> Non
         micros = (int(hours) * 60 + int(minutes)) * 60 * 10**6 + int(seconds.replace(".", ""))
         read.append(-micros if text.startswith("-") else micros)
     assert read == [None if each is None else abs(each) // 1000 * (-1 if each < 0 else 1) for each in values[skipped:]]
+
+
+@given(st.lists(st.none() | st.uuids() | st.text("0aA-{}", max_size=40), max_size=8), st.integers(0, 2), st.data())
+def test_a_uuid_has_one_spelling(values: list[UUID | str | None], skipped: int, data: st.DataObject) -> None:
+    forms: list[Callable[[UUID], str]] = [str, lambda value: str(value).upper(), lambda value: value.hex,
+                                          lambda value: "{" + str(value).upper() + "}"]
+    spellings = [data.draw(st.sampled_from(forms))(value) if isinstance(value, UUID) else value for value in values]
+    for kind in (pa.string(), pa.large_string()):
+        spelled = uuid_text(pa.array(spellings, kind).slice(skipped)).to_pylist()
+        for value, text in zip(values[skipped:], spelled, strict=True):
+            if isinstance(value, UUID) or value is None:
+                assert text == (None if value is None else str(value))
+            else:
+                assert text in {value, _spelled(value)}
+
+
+def _spelled(text: str) -> str | None:
+    digits = "".join(value for value in text.lower() if value not in "-{}")
+    return str(UUID(digits)) if len(digits) == 32 else None
+
+
+def test_the_newest_row_of_a_uuid_in_two_spellings_is_kept() -> None:
+    upper = "A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11"
+    rows = placed([0, 1, 2], id=pa.array([upper, upper.lower(), None]), ums_id_=pa.array([1, 2, 3], pa.int64()))
+    kept = newest(with_uuids(rows, ["id"]), ["id"])
+    assert kept.select(["id", "ums_id_"]).to_pylist() == [{"id": upper.lower(), "ums_id_": 2}, {"id": None, "ums_id_": 3}]
 
 
 def literals(text: str) -> list[list[Any]]:

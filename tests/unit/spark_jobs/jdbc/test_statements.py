@@ -20,7 +20,7 @@ from spark_jobs.sinks.jdbc.address import check_template, identity, parse_url, r
 from spark_jobs.sinks.jdbc.config import CONFIG_DEF, Settings, complaints, settings
 from spark_jobs.sinks.jdbc.dialects import dialect
 from spark_jobs.sinks.jdbc.model import Existing, Fault, Present, Wanted
-from spark_jobs.sinks.jdbc.tables import changes, columns, name_problem, unique_problem
+from spark_jobs.sinks.jdbc.tables import changes, columns, name_problem, refusal, unique_problem
 from spark_jobs.sinks.jdbc.task import column_of
 
 URLS = {"postgresql": "jdbc:postgresql://h/d", "mariadb": "jdbc:mariadb://h/d", "mysql": "jdbc:mysql://h/d"}
@@ -210,6 +210,20 @@ def test_columns_that_cannot_be(names: tuple[str, ...], said: str) -> None:
     schema = TableSchema("s.t", tuple(Column(name, t.StringType(), key=name == "id") for name in names))
     with pytest.raises(Fatal, match=said):
         columns(chosen("mariadb"), dialect("mariadb"), schema)
+
+
+@pytest.mark.parametrize(("options", "said"), [
+    ({}, "has no primary key: sink.jdbc.mode=upsert needs one. Name it in sink.jdbc.key.columns, or"),
+    ({"mode": "split"}, "sink.jdbc.mode=split needs one"), ({"key.columns": "b"}, "has no primary key and no column b: "),
+    ({"key.columns": "a"}, ""), ({"mode": "insert"}, "")])
+def test_a_table_without_a_key_is_refused_by_name(options: dict[str, str], said: str) -> None:
+    bare, keyed = (TableSchema("s.t", (Column("a", t.StringType(), key=key),)) for key in (False, True))
+    chosen_ = chosen("postgresql", **{name.replace("_", "."): value for name, value in options.items()})
+    reason = refusal(chosen_, dialect("postgresql"), bare)
+    assert said in reason
+    assert reason.startswith("table s.t has no primary key") == bool(said)
+    assert bool(reason) == bool(said)
+    assert not refusal(chosen_, dialect("postgresql"), keyed)
 
 
 @pytest.mark.parametrize(("kind", "name", "said"), [

@@ -6,6 +6,7 @@ opened, a chunk delivered, some rows of a chunk sent.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from connectors.mysql.model import Column, Place, Shard, Table, TableName
@@ -84,11 +85,21 @@ class Flight:
 
 
 class World:
-    """See the module. ``partial``: updates carry only the columns that were changed."""
+    """See the module.
+
+    Args:
+        kinds: the tables.
+        shard, threads, chunk_rows: see ``SnapshotSettings``.
+        partial: whether updates carry only the columns that were changed.
+        exact: whether the server tells the place of a view.
+        alike: whether the table without a key has few different rows, so that many are identical.
+    """
 
     def __init__(self, kinds: list[Kind], *, shard: Shard = WHOLE, threads: int = 2, chunk_rows: int = 3,
-                 partial: bool = False, exact: bool = True, marks: int = 1000) -> None:
+                 partial: bool = False, exact: bool = True, marks: int = 1000, images: int = 1000,
+                 alike: bool = False) -> None:
         self.kinds = kinds
+        self.alike = alike
         self.shard = shard
         self.partial = partial
         self.exact = exact
@@ -100,7 +111,8 @@ class World:
         self.past: dict[int, dict[TableName, dict[Key, Row]]] = {0: {kind.name: {} for kind in kinds}}
         self.stream = self.done = 0
         self.output: list[tuple[TableName, str, Row | None, Row | None, int]] = []
-        self.settings = SnapshotSettings(threads=threads, chunk_rows=chunk_rows, ahead_chunks=2, most_marks=marks)
+        self.settings = SnapshotSettings(threads=threads, chunk_rows=chunk_rows, ahead_chunks=2, most_marks=marks,
+                                         most_images=images)
         self.requests: dict[str, SnapshotRequest] = {}
         self.saved: dict[str, str] = {}
         self.saved_stream = 0
@@ -110,6 +122,8 @@ class World:
         self.now = 0.0
         self.gone: set[TableName] = set()
         self.chunks = 0
+        #: Where the last view of the table without a key was.
+        self.viewed_at = -1
         self.newest: dict[tuple[TableName, Key], int] = {}
 
     def _clock(self) -> float:
@@ -158,7 +172,7 @@ class World:
         self._end()
 
     def _keyless(self, rows: dict[Key, Row], what: str, choice: int) -> None:
-        row = {"v": self.tick, "w": choice}
+        row = {"v": choice % 3, "w": 0} if self.alike else {"v": self.tick, "w": choice}
         victim = sorted(rows)[choice % len(rows)] if rows and what != "insert" else None
         if victim is None:
             self._log(KEYLESS, "c", None, row)
@@ -219,7 +233,8 @@ class World:
             watch.changed(kind.name, op, [before, told] if op == "u" else [before or told])
             return
         if kind.name in watch.watched:
-            watch.changed(kind.name, op, [before, told] if op == "u" else [before or told])
+            for early in watch.changed(kind.name, op, [before, told] if op == "u" else [before or told]):
+                self.output += [(kind.name, "r", None, row, self.stream) for row in early.rows]
         self.output.append((kind.name, op, before, told, self.stream))
         for row in (before, after):
             if row is not None and kind.key:
@@ -340,6 +355,7 @@ class World:
                 flight.low, flight.view = -1, None
                 return False
             self.pulls.viewed(job, place(flight.at), past=self.stream >= flight.at)
+            self.viewed_at = flight.at
             flight.left = [dict(flight.view[key]) for key in sorted(flight.view)]
         if not (self.pulls.room() or self.pulls.is_next(job)) and not self.pulls.stale(job):
             return False
@@ -418,18 +434,39 @@ class World:
         return found
 
     def replayed_images(self) -> list[Row]:
-        """What somebody has who keeps all rows of the table without a key."""
+        """The rows of a consumer of the table without a key, which never takes away one that it does not have."""
         found: list[Row] = []
         for name, op, before, after, _ in self.output:
             if name != KEYLESS.name:
                 continue
             if op == "truncate":
                 found.clear()
-            if before is not None and before in found:
+            if before is not None:
+                assert before in found
                 found.remove(before)
             if after is not None:
-                found.append(after)
+                found.append({**(before or {}), **after})
         return found
+
+    def counted_images(self, since: int = -1) -> Counter[tuple[int, int]]:
+        """The sum of all rows and changes of the table without a key, where a change may come before its row.
+
+        Args:
+            since: leave out the changes up to this event.
+        """
+        counts: Counter[tuple[int, int]] = Counter()
+        for name, op, before, after, at in self.output:
+            if name == KEYLESS.name and (op == "r" or at > since):
+                if before is not None:
+                    counts[before["v"], before["w"]] -= 1
+                if after is not None:
+                    full = {**(before or {}), **after}
+                    counts[full["v"], full["w"]] += 1
+        return Counter({row: count for row, count in counts.items() if count})
+
+    def expected_images(self) -> Counter[tuple[int, int]]:
+        """The rows of the table without a key."""
+        return Counter((row["v"], row["w"]) for row in self.contents[KEYLESS.name].values())
 
     def check(self) -> None:
         """What was sent leads to what is there."""
@@ -440,4 +477,6 @@ class World:
             if kind.key:
                 assert self.replayed(kind) == expected, kind.name
             elif sql_filter(kind.table, self.shard) is not None:
-                assert sorted(row["v"] for row in self.replayed_images()) == sorted(row["v"] for row in expected.values())
+                assert self.counted_images() == self.expected_images()
+                if self.settings.most_images > 1:
+                    assert Counter((row["v"], row["w"]) for row in self.replayed_images()) == self.expected_images()

@@ -114,16 +114,29 @@ def test_a_shard_has_its_rows_and_no_others(seed: int, length: int, rows: int, i
             or before is after is None
 
 
+@pytest.mark.parametrize("images", [1000, 1])
 @run
-@given(seed=seeds, length=lengths, rows=st.integers(0, 30))
-def test_a_table_without_a_key_is_read_exactly_once(seed: int, length: int, rows: int) -> None:
-    world = filled(World([KEYLESS, BY_NUMBER]), rows)
+@given(seed=seeds, length=lengths, rows=st.integers(0, 30), alike=st.booleans(), partial=st.booleans())
+def test_a_table_without_a_key_is_read_exactly_once(images: int, seed: int, length: int, rows: int, alike: bool,
+                                                    partial: bool) -> None:
+    world = filled(World([KEYLESS, BY_NUMBER], alike=alike, partial=partial, images=images), rows)
     world.ask(request("initial", world.kinds, origin="initial"))
     # Found before the stream goes on, as ``Puller.resolve`` does.
     world.take_job()
     world.work(0)
     play(world, steps_of(seed, length, calm=True))
     ends(world)
+
+
+@run
+@given(seed=seeds, length=lengths, rows=st.integers(0, 30), alike=st.booleans())
+def test_a_later_snapshot_without_a_key_and_the_changes_behind_its_view_are_the_table(
+        seed: int, length: int, rows: int, alike: bool) -> None:
+    world = filled(World([KEYLESS], alike=alike), rows)
+    world.ask(request("again", world.kinds))
+    play(world, [step for step in steps_of(seed, length, calm=True) if step[0] != "more"])
+    world.finish()
+    assert world.counted_images(world.viewed_at) == world.expected_images()
 
 
 @pytest.mark.parametrize("gone", [BY_NUMBER, KEYLESS])

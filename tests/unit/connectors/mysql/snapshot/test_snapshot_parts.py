@@ -47,15 +47,19 @@ def test_a_window_says_when_it_can_remember_no_more() -> None:
     assert window.overflown
 
 
-def test_a_chunk_of_a_table_without_a_key_leaves_out_what_is_gone() -> None:
-    images = Images(10)
+def test_a_row_without_a_key_that_is_changed_is_sent_before_its_change_and_not_again() -> None:
+    images = Images(1, 10)
     rows = [{"v": 1}, {"v": 2}, {"v": 2}, {"v": 3}]
-    images.removed({"v": 2})
-    chunk = Chunk(request="r", origin="initial", table=TABLE, rows=rows, low=HERE, high=HERE, gone=images.gone)
+    assert images.changed("d", [{"v": 2}]) == [{"v": 2}]
+    chunk = Chunk(request="r", origin="initial", table=TABLE, rows=rows, low=HERE, high=HERE, images=images)
     assert chunk.take(2) == [{"v": 1}, {"v": 2}]
-    images.removed({"v": 3})
+    assert images.changed("u", [{"v": 3}, {"v": 4}]) == [{"v": 3}]
     assert chunk.take(2) == []
     assert chunk.taken == 2
+    # Copies that were sent are taken away before those that were not.
+    assert images.changed("d", [{"v": 4}, {"v": 1}, {"v": 2}]) == []
+    assert images.changed("c", [{"v": 1}]) == images.changed("d", [{"v": 1}]) == []
+    assert images.changed("d", [{"v": 1}]) == [{"v": 1}]
     assert image({"v": 1}) != image({"v": "1"})
 
 
