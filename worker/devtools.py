@@ -53,7 +53,12 @@ def run_tests(suite: str, pytest_args: list[str]) -> int:
     args = pytest_args[1:] if pytest_args[:1] == ["--"] else pytest_args
     # A path among the arguments replaces the suites' folders, so that one file can be run.
     named = any((root / item.split("::")[0]).exists() for item in args)
-    groups: tuple[tuple[str, ...], ...] = ((),) if named else {"all": SUITES, "light": LIGHT}.get(suite, ((suite,),))
+    suites = {"all": SUITES, "light": LIGHT, "slow": ((".",),)}
+    groups: tuple[tuple[str, ...], ...] = ((),) if named else suites.get(suite, ((suite,),))
+    if suite == "slow":
+        args = ["--slow", "-m", "slow or scaled", *args]
+    if os.environ.get("CI"):
+        args = ["--strict-skips", *args]
     first, *others = ([sys.executable, "-m", "pytest", *(f"tests/{name}" for name in group if (root / "tests" / name).exists()),
                        *(f"--ignore=tests/{name}" for name in elsewhere(group, groups)), *args] for group in groups)
     with ExitStack() as stack:

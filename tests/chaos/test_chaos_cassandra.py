@@ -101,8 +101,7 @@ def scene(tmp_path: Path, broker: ProxiedKafka) -> Iterator[Callable[..., Scene]
 
 @pytest.mark.parametrize(("exactly_once", "options"), [
     pytest.param(True, {}, id="exactly-once"),
-    pytest.param(False, {"commit.log.read.mode": "marker"}, id="at-least-once-by-markers", marks=pytest.mark.skipif(
-        os.environ.get("MILLRACE_SLOW") != "1", reason="a minute more: with MILLRACE_SLOW=1 only")),
+    pytest.param(False, {"commit.log.read.mode": "marker"}, id="at-least-once-by-markers", marks=pytest.mark.slow),
 ])
 def test_everything_is_killed_in_turn(scene: Callable[..., Scene], exactly_once: bool, options: dict[str, str]) -> None:
     stage = scene(exactly_once=exactly_once, **options)

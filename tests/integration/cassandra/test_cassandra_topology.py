@@ -6,7 +6,6 @@ import asyncio
 import base64
 import contextlib
 import json
-import os
 import secrets
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -198,7 +197,7 @@ async def test_a_node_that_dies_and_comes_back(cassandra_cluster: CassandraClust
         await scene.assert_folds(*nodes)
 
 
-@pytest.mark.skipif(os.environ.get("MILLRACE_SLOW") != "1", reason="starts five nodes: with MILLRACE_SLOW=1 only")
+@pytest.mark.slow
 async def test_a_node_that_joins_and_one_that_leaves(bootstrap: str, tmp_path: Path) -> None:
     with CassandraCluster(tmp_path / "cluster", jvm_options=FAST_START, say=say) as cluster:
         async with Scene(cluster, bootstrap, tmp_path / "worker") as scene:

@@ -1,13 +1,12 @@
 """The same writes captured by this connector and by Debezium for MariaDB: every record equal, schemas included.
 
-Debezium's records are recordings (``recordings/README.md``). With ``MILLRACE_DEBEZIUM=1`` Debezium runs beside ours on the same
+Debezium's records are recordings (``recordings/README.md``). In the slow suite Debezium runs beside ours on the same
 server, and the recordings are compared with what it says now.
 """
 from __future__ import annotations
 
 import asyncio
 import copy
-import os
 import secrets
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,6 +17,7 @@ from compose.local.errors import Unavailable
 from compose.local.worker import MillraceWorker
 from tests.integration.mysql import debezium_world as world
 from tests.integration.mysql.debezium_compare import Deliberate, differences, heartbeats, listing, unexplained, unused
+from tests.selection import scaled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from compose.local.connect import JavaConnect
     from compose.local.mariadb import MariaDb
 
-LIVE = os.environ.get("MILLRACE_DEBEZIUM") == "1"
+LIVE = scaled(few=False, many=True)
 
 #: Where ours is another on purpose. One that is no longer met fails the test, so that the list stays true.
 DELIBERATE = [
@@ -126,7 +126,7 @@ def test_heartbeats_have_debeziums_shape(captures: Mapping[tuple[str, str], worl
     assert not heartbeats(captures["ours", "precise"])
 
 
-@pytest.mark.skipif(not LIVE, reason="Debezium runs live with MILLRACE_DEBEZIUM=1 only")
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", list(world.VARIANTS))
 def test_the_recordings_are_what_debezium_says_now(captures: Mapping[tuple[str, str], world.Capture], variant: str) -> None:
     # Its thread numbers are other ones: ours have connected before.

@@ -3,7 +3,6 @@
 # ruff: noqa: S608  # the names in statements are those of the tests
 from __future__ import annotations
 
-import os
 import socket
 import struct
 from contextlib import ExitStack
@@ -11,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from compose.local.cassandra import VERSIONS, CassandraNode, wanted
+from compose.local.cassandra import VERSIONS, CassandraNode
 from compose.local.cassandra_cluster import CassandraCluster, execute
 from compose.local.catalog import OFFERS, Request
 from compose.local.console import say, silent
-from compose.local.errors import StackError, Unavailable
+from compose.local.errors import StackError
 from compose.local.jvm import FAST_START
 from compose.local.ports import LOOPBACK
 from compose.local.scylla.emulation import ScyllaEmulation
@@ -117,7 +116,7 @@ def test_a_node_joins_with_its_share_of_the_data_and_another_leaves(tmp_path: Pa
         assert _long(row["count"]) == rows, "the other one has handed all of its rows over"
 
 
-@pytest.mark.skipif(os.environ.get("MILLRACE_SLOW") != "1", reason="starts two servers several times; MILLRACE_SLOW=1 runs it")
+@pytest.mark.slow
 def test_ports_that_are_taken_before_the_start_are_chosen_anew(tmp_path: Path) -> None:
     """In truth, each in turn: the one between nodes, then that for clients, then the emulation's."""
     with ExitStack() as stack:
@@ -142,12 +141,9 @@ def test_ports_that_are_taken_before_the_start_are_chosen_anew(tmp_path: Path) -
         assert node.log_path.read_text(encoding="utf-8").count(failed) == 1, "the same port is not tried again"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [each for each in VERSIONS if each != "5.0"])
 def test_other_versions(version: str, tmp_path: Path) -> None:
-    try:
-        wanted(version)
-    except Unavailable as reason:
-        pytest.skip(str(reason))
     # 6.0 writes the older form of its log unless it need not run beside older nodes.
     settings = {"storage_compatibility_mode": "NONE"} if version == "6.0" else {}
     with CassandraNode(tmp_path, port=None, version=version, settings=settings, jvm_options=FAST_START, jmx=True) as node:

@@ -6,7 +6,6 @@ Cassandra's raw updates), in the jobs with sinks. It may be seen before that pla
 from __future__ import annotations
 
 import json
-import os
 from contextlib import closing
 from hashlib import md5
 from typing import TYPE_CHECKING
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(os.environ.get("MILLRACE_SLOW") != "1", reason="runs the whole demo: with MILLRACE_SLOW=1 only")
+pytestmark = pytest.mark.slow
 
 CITY, ITEM, METHOD, NAME = "planted-city", "planted-item", "planted-method", "planted-name"
 #: Where a value may be seen: before it is masked, and in the state of a materializer that masks it.

@@ -2,7 +2,6 @@
 
 # ruff: noqa: S608  # names are the tests' own
 
-import os
 import random
 import struct
 import threading
@@ -41,7 +40,7 @@ from connectors.cql.types import parse, udt_resolver
 from connectors.cql.values import decoder
 
 Keyspace = Callable[..., str]
-SLOW = pytest.mark.skipif(os.environ.get("MILLRACE_SLOW") != "1", reason="starts further servers: with MILLRACE_SLOW=1 only")
+SLOW = pytest.mark.slow
 TABLE = (
     "pk int, ck int, v text, n bigint, m map<text, int>, l list<int>, s set<text>, st text static, sl list<int> static, "
     "f frozen<list<int>>, u addr, PRIMARY KEY ((pk), ck)"

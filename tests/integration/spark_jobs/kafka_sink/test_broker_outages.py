@@ -7,7 +7,6 @@ all.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -148,7 +147,7 @@ def test_an_outage_at_the_moments_that_hang(gated: GatedKafka, tmp_path: Path) -
     interrupt(gated, [Task(kind, moment, tmp_path) for kind, moment in QUICK])
 
 
-@pytest.mark.skipif(os.environ.get("MILLRACE_SLOW") != "1", reason="minutes of outages: with MILLRACE_SLOW=1 only")
+@pytest.mark.slow
 def test_an_outage_at_every_moment(gated: GatedKafka, tmp_path: Path) -> None:
     for first in range(0, len(ALL), AT_ONCE):
         interrupt(gated, [Task(kind, moment, tmp_path) for kind, moment in ALL[first:first + AT_ONCE]])
