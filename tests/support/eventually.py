@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import time
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from compose.local.service import wait_until
@@ -17,7 +16,7 @@ _T = TypeVar("_T")
 Ignored = tuple[type[Exception], ...]
 
 
-def eventually(condition: Callable[[], _T | None], awaited: str, within: float = 30.0, *, every: float = 0.02,
+def eventually(condition: Callable[[], _T | None], awaited: str, within: float = 60.0, *, every: float = 0.02,
                detail: Callable[[], object] | None = None, ignore: Ignored = ()) -> _T:
     """Ask ``condition`` until its value is true, and return that value. Blocks; see ``eventually_async`` for an event loop.
 
@@ -59,22 +58,26 @@ async def eventually_async(condition: Callable[[], _T | None], awaited: str, wit
                            every: float = ..., detail: Callable[[], object] | None = ..., ignore: Ignored = ...) -> _T: ...
 
 
-async def eventually_async(condition: Callable[[], Any], awaited: str, within: float = 30.0, *, every: float = 0.005,
+async def eventually_async(condition: Callable[[], Any], awaited: str, within: float = 60.0, *, every: float = 0.005,
                            detail: Callable[[], object] | None = None, ignore: Ignored = ()) -> Any:
-    """Like ``eventually`` without blocking the event loop; the condition may return an awaitable. ``every`` may be 0."""
-    deadline = time.monotonic() + within
-    while True:
-        error: Exception | None = None
-        try:
-            answer = condition()
-            value = await answer if inspect.isawaitable(answer) else answer
-        except ignore as problem:
-            value, error = None, problem
-        if value:
-            return value
-        if time.monotonic() >= deadline:
-            raise AssertionError(_failure(awaited, within, detail, error)) from error
-        await asyncio.sleep(every)
+    """Like ``eventually`` without blocking the event loop; the condition may return an awaitable, which the deadline cancels."""
+    error: Exception | None = None
+    limit = asyncio.timeout(within)
+    try:
+        async with limit:
+            while True:
+                try:
+                    answer = condition()
+                    value, error = await answer if inspect.isawaitable(answer) else answer, None
+                except ignore as problem:
+                    value, error = None, problem
+                if value:
+                    return value
+                await asyncio.sleep(every)
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise AssertionError(_failure(awaited, within, detail, error)) from error
 
 
 async def pass_turns(count: int = 1) -> None:

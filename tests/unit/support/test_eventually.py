@@ -54,6 +54,11 @@ async def test_an_asynchronous_failure_says_the_same() -> None:
         await eventually_async(lambda: False, "rows come", 0, detail=lambda: "3 of 4")
 
 
+async def test_a_question_that_hangs_ends_at_the_deadline() -> None:
+    with pytest.raises(AssertionError, match="until it answers"):
+        await eventually_async(asyncio.Event().wait, "it answers", 0.01)
+
+
 async def test_ignored_errors_mean_not_yet_and_the_last_one_is_in_the_failure() -> None:
     refused = ConnectionRefusedError("refused")
     assert eventually(answers(refused, 7), "it answers", every=0, ignore=(OSError,)) == 7
@@ -72,6 +77,8 @@ async def test_other_errors_end_the_wait() -> None:
         eventually(answers(LookupError()), "it answers", ignore=(OSError,))
     with pytest.raises(LookupError):
         await eventually_async(answers(LookupError()), "it answers", ignore=(OSError,))
+    with pytest.raises(TimeoutError):
+        await eventually_async(answers(TimeoutError()), "it answers")
 
 
 async def test_turns_let_other_tasks_run_that_often() -> None:

@@ -24,7 +24,7 @@ from compose.local.kafka import KafkaCluster, Ports
 from compose.local.ports import LOOPBACK, free_ports
 from compose.local.topics import read_topic
 from spark_jobs.watchdog import EXIT_CODE, GRACE_S
-from tests.integration.spark_jobs.frame.bench import wait
+from tests.support.eventually import eventually
 from tests.support.kafka_gate import Gate, Moment
 from tests.support.transaction_steps import RECORDS, RETRIABLE
 
@@ -121,8 +121,8 @@ def interrupt(gated: GatedKafka, tasks: list[Task]) -> None:
         for task in tasks:
             gated.gate.take_away(task.name, task.moment)
             task.start(gated.gate.port)
-        wait(lambda: all(task.ended() for task in tasks), "".join(
-            task.log() for task in tasks if not task.ended()) or "a process hangs", LIMIT_S)
+        eventually(lambda: all(task.ended() for task in tasks), "all processes have ended", LIMIT_S,
+                   detail=lambda: "".join(task.log() for task in tasks if not task.ended()))
         for task in tasks:
             assert gated.gate.gone(task.name), f"the moment did not come: {task.log()}"
             assert task.process.returncode in (0, RETRIABLE, EXIT_CODE), task.log()
