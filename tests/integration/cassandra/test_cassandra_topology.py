@@ -24,6 +24,7 @@ from connectors.errors import Fatal, Retriable
 from connectors.formats.partition_update_raw import form_of
 from tests.integration.cassandra.log_world import clean, selected, unlike
 from tests.support.cassandra_load import Workload
+from tests.support.eventually import eventually_async
 from tests.support.partition_merge import Table
 from tests.unit.connectors.cql.mutation_world import SOURCE
 
@@ -154,10 +155,11 @@ class Scene:
 
     async def told(self, key: int, nodes: Collection[str]) -> None:
         """Wait until the logs of nodes have told of a partition."""
-        async with asyncio.timeout(PATIENCE_S):
-            while not all(key in self.keys(node) for node in nodes):
-                await asyncio.sleep(0.2)
-                await self.read()
+        async def reported() -> bool:
+            await self.read()
+            return all(key in self.keys(node) for node in nodes)
+
+        await eventually_async(reported, f"the logs of {nodes} report partition {key}", PATIENCE_S, every=0.2)
 
     async def assert_folds(self, *alone: str) -> None:
         """All logs together, and those of some nodes alone, make the tables as all replicas show them."""
