@@ -16,7 +16,7 @@ from compose.local.identity import same_process, signal_group, start_mark
 from compose.local.service import Service, log_tail, wait_until
 
 ROOT = Path(__file__).parents[3]
-LOOP = "print('up', flush=True)\nimport time\nwhile True: time.sleep(3600)\n"
+LOOP = "print('up', flush=True)\nimport signal\nwhile True: signal.pause()\n"
 
 
 class Maker:
@@ -117,7 +117,7 @@ def test_kill_takes_children_too_even_when_the_leader_is_gone(make: Maker, tmp_p
     marker = tmp_path / "child"
     program = textwrap.dedent(f"""
         import pathlib, subprocess, sys
-        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
+        child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
         pathlib.Path({str(marker)!r}).write_text(str(child.pid))
         print("up", flush=True)
         child.wait()
@@ -149,7 +149,7 @@ def test_only_a_detached_service_outlives_a_killed_starter(tmp_path: Path, *, de
         import os, signal, sys
         from pathlib import Path
         from compose.local.service import Service
-        service = Service("s", [sys.executable, "-c", "import time; time.sleep(3600)"], Path({str(tmp_path / "log")!r}),
+        service = Service("s", [sys.executable, "-c", "import signal; signal.pause()"], Path({str(tmp_path / "log")!r}),
                           ready=lambda: True, detached={detached}).start()
         print(service.pid, service.mark, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)

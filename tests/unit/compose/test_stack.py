@@ -21,7 +21,7 @@ from compose.local.service import Service, wait_until
 from compose.local.stack import Health, Stack, health
 from compose.local.state import Entry, StateFile
 
-SERVER = "import socket, sys, time\ns = socket.create_server(('127.0.0.1', int(sys.argv[1])))\nwhile True: time.sleep(3600)"
+SERVER = "import signal, socket, sys\ns = socket.create_server(('127.0.0.1', int(sys.argv[1])))\nwhile True: signal.pause()"
 
 
 @dataclass
