@@ -60,7 +60,7 @@ async def eventually_async(condition: Callable[[], _T | None], awaited: str, wit
 
 async def eventually_async(condition: Callable[[], Any], awaited: str, within: float = 60.0, *, every: float = 0.005,
                            detail: Callable[[], object] | None = None, ignore: Ignored = ()) -> Any:
-    """Like ``eventually`` without blocking the event loop; the condition may return an awaitable, which the deadline cancels."""
+    """Like ``eventually`` without blocking the event loop; an awaitable condition is cancelled at the deadline."""
     error: Exception | None = None
     limit = asyncio.timeout(within)
     try:
