@@ -50,7 +50,7 @@ class Scene:
             return sum(not each.source.snapshot for each in self.found())
 
         target = count() + more
-        self.cluster.until(lambda: count() >= target, f"no {more} more changes came", 2 * PATIENCE)
+        self.cluster.until(lambda: count() >= target, f"{more} more changes come", 2 * PATIENCE)
 
     def until_pulled(self, request: str) -> None:
         """Wait until a backfill is done."""
@@ -58,13 +58,13 @@ class Scene:
             status, body = self.cluster.ask("GET", f"/connectors/{self.name}/snapshots/{request}")
             return status == 200 and body["state"] == "completed"
 
-        self.cluster.until(done, f"the backfill {request} did not end", 2 * PATIENCE)
+        self.cluster.until(done, f"the snapshot {request} is completed", 2 * PATIENCE)
 
     def finish(self) -> None:
         """Stop writing, wait for what is missing, compare."""
         self.load.stop()
         wanted = self.load.rows()
-        self.cluster.until(lambda: folded(self.found()) == wanted, "Kafka does not become what the table is", 2 * PATIENCE)
+        self.cluster.until(lambda: folded(self.found()) == wanted, "Kafka has what the table has", 2 * PATIENCE)
         found = self.found()
         places = [tuple((each.source.position or {}).values()) for each in found if not each.source.snapshot]
         assert len(places) > 500

@@ -1,7 +1,9 @@
-"""The helpers that wait: what they return, and what their failures say."""
+"""The helpers that wait: what they return, what their failures say, and that unit tests need no other ones."""
 from __future__ import annotations
 
 import asyncio
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +12,10 @@ from tests.support.eventually import eventually, eventually_async, pass_turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+UNIT_TESTS = Path(__file__).parents[1]
+#: Calls that are no waits of a test, by file: the pace of a client or a source, a defect that the test is about.
+SLEEPS = {"rest/test_limits.py": 1, "connectors/test_conformance_kit.py": 2}
 
 
 def answers(*values: object) -> Callable[[], object]:
@@ -88,8 +94,14 @@ async def test_turns_let_other_tasks_run_that_often() -> None:
         nonlocal count
         while True:
             count += 1
-            await asyncio.sleep(0)
+            await pass_turns()
     task = asyncio.create_task(work())
     await pass_turns(3)
     assert count == 3
     task.cancel()
+
+
+def test_unit_tests_do_not_sleep() -> None:
+    calls = {path.relative_to(UNIT_TESTS).as_posix(): len(re.findall(r"\b(?:time|asyncio)\.sleep\(", path.read_text("utf-8")))
+             for path in UNIT_TESTS.rglob("*.py")}
+    assert {path: count for path, count in calls.items() if count} == SLEEPS
