@@ -28,6 +28,7 @@ from compose.local.http import call
 from compose.local.service import wait_until
 from compose.local.worker import MillraceWorker
 from tests.selection import scaled
+from tests.support.eventually import eventually
 from worker.rest.operations import NAMED
 from worker.rest.routes import ROUTES
 
@@ -166,7 +167,7 @@ def test_it_answers_as_documented(schema: Any, url: str, file: str, route: Any, 
     _prepare(url, file)
     if route.operation.id in {"getTaskStatus", "restartTask", "restartConnector"}:
         call("PUT", f"{url}/connectors/runs/config", {**FILE, "file": file}, 30)
-        assert wait_until(lambda: _running(url), 30, 0.05)
+        eventually(lambda: _running(url), "the connectors run", 30, every=0.05)
     for query in QUERIES.get(route.operation.id, ({},)):
         case = _good(operation, route, file)
         case.query = query

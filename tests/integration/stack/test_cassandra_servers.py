@@ -18,7 +18,7 @@ from compose.local.errors import StackError
 from compose.local.jvm import FAST_START
 from compose.local.ports import LOOPBACK
 from compose.local.scylla.emulation import ScyllaEmulation
-from compose.local.service import wait_until
+from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +48,7 @@ def test_changes_of_the_shared_node_reach_its_change_log(
     keyspace = cassandra_keyspace()
     execute(cassandra.address, f"CREATE TABLE {keyspace}.t (pk int PRIMARY KEY, v text) WITH cdc = true",
             f"INSERT INTO {keyspace}.t (pk, v) VALUES (1, 'mark-{keyspace}')")
-    assert wait_until(lambda: _logged(cassandra.cdc_raw, f"mark-{keyspace}".encode()), 20)
+    eventually(lambda: _logged(cassandra.cdc_raw, f"mark-{keyspace}".encode()), "the row is in the log", 20)
     assert list(cassandra.commitlog.glob("CommitLog-*.log"))
 
 
@@ -76,7 +76,8 @@ def test_a_change_reaches_the_logs_of_all_replicas_and_a_killed_member_comes_bac
         f"INSERT INTO {keyspace}.t (pk, v) VALUES (1, 'mark-{keyspace}')",
     )
     mark = f"mark-{keyspace}".encode()
-    assert wait_until(lambda: all(_logged(each, mark) for each in cassandra_cluster.directories.values()), 20)
+    eventually(lambda: all(_logged(each, mark) for each in cassandra_cluster.directories.values()),
+               "the row is in every node's log", 20)
     victim = cassandra_cluster.members[1]
     victim.kill()
     assert not victim.running
@@ -151,7 +152,7 @@ def test_other_versions(version: str, tmp_path: Path) -> None:
                 "CREATE TABLE k.t (pk int PRIMARY KEY, v text) WITH cdc = true", "INSERT INTO k.t (pk, v) VALUES (1, 'mark-k')")
         (row,) = execute(node.address, "SELECT release_version FROM system.local")
         assert bytes(row["release_version"]).decode().startswith(version)
-        assert wait_until(lambda: _logged(node.cdc_raw, b"mark-k"), 20)
+        eventually(lambda: _logged(node.cdc_raw, b"mark-k"), "the row is in the log", 20)
         (index, *_) = node.cdc_raw.glob("*_cdc.idx")
         assert index.name.startswith(f"CommitLog-{_LOG_VERSIONS[version]}-")
         assert version in node.nodetool("version")

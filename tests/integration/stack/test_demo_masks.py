@@ -36,6 +36,7 @@ from compose.local.scylla.client import Emulation
 from compose.local.scylla.writes import Delete, Insert, Update
 from compose.local.service import wait_until
 from compose.local.topics import read_topic
+from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -141,7 +142,7 @@ def test_no_output_of_the_demo_shows_a_masked_value(demo: Demo) -> None:
         def written() -> bool:
             """Whether the history has its file of customers: it is closed later than PostgreSQL has the rows."""
             return any(place.startswith(HISTORY_FOLDER) for place in found_in(demo, (hashed,))[hashed])
-        assert wait_until(written, LIMIT_S, 2.0)
+        eventually(written, "the masked values are written", LIMIT_S, every=2.0)
         places = found_in(demo, (CITY, ITEM, METHOD, NAME, hashed))
     for value, allowed in ALLOWED.items():
         assert places[value] <= allowed, (value, places[value] - allowed)
