@@ -81,8 +81,7 @@ def test_numbers_are_true(installation: Installation) -> None:
             "kafka_connect_metrics_outgoing_byte_rate > 0", "kafka_connect_metrics_incoming_byte_rate > 0",
             'jvm_memory_used_bytes{process="host-0"} > 1e7', 'jvm_threads_current{process="control"} >= 2',
             "sum(jvm_gc_collection_seconds_count) > 0", "millrace_metrics_render_seconds > 0"):
-        eventually(lambda query=query: bool(server.query(query)),  # type: ignore[misc]
-                   "the query has an answer", 20, every=0.5, detail=lambda query=query: query)
+        eventually(lambda query=query: server.query(query), f"{query} has an answer", 20, every=0.5)  # type: ignore[misc]
 
 
 def queries_of(board: Path) -> Iterator[tuple[str, str]]:
