@@ -11,12 +11,13 @@ from __future__ import annotations
 import os
 import re
 import zlib
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from types import TracebackType
+    from types import CodeType, TracebackType
 
 #: Environment variable with the folder into which generated source is written.
 DUMP_FOLDER: Final = "MILLRACE_DUMP_CODE"
@@ -84,7 +85,7 @@ class CodeBuilder:
             Path(folder, name).write_text(source + "\n", encoding="utf-8", errors="replace")
         # linecache, which tracebacks read lines from, asks the loader of a module whose file does not exist.
         self.names.update(__name__=title, __loader__=_Loader(source))
-        exec(compile(source, f"generated/{name}", "exec"), self.names)  # noqa: S102 - the rule on values is in the docstring above
+        exec(_compile(source, f"generated/{name}"), self.names)  # noqa: S102 - the rule on values is in the docstring above
         return self.names
 
     def find_note(self, trace: TracebackType | None) -> str:
@@ -100,6 +101,12 @@ class CodeBuilder:
         """Run the source; the function ``name`` that it defines. As ``compile``."""
         function: Callable[..., Any] = self.compile(title)[name]
         return function
+
+
+@lru_cache(maxsize=64)
+def _compile(source: str, file_name: str) -> CodeType:
+    """Compiled source: tasks that read tables of the same form share it, compiling takes milliseconds."""
+    return compile(source, file_name, "exec")
 
 
 class _Loader(NamedTuple):

@@ -1,7 +1,10 @@
 """Entry points of installed packages: how every kind of plugin is declared, Millrace's own ones included (docs/plugins.md)."""
 from __future__ import annotations
 
+import sys
+from functools import lru_cache
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -12,8 +15,25 @@ DISTRIBUTION: Final = "millrace"
 
 
 def entries(group: str) -> list[EntryPoint]:
-    """All entry points of a group: Millrace's own first, whose names nobody else takes. Reads metadata: blocks for some ms."""
-    return sorted(entry_points(group=group), key=lambda entry: not is_own(entry))
+    """All entry points of a group: Millrace's own first, whose names nobody else takes.
+
+    Blocks for some 10 ms when it reads the metadata: at first, and when a folder of ``sys.path`` has changed.
+    """
+    return list(_read(group, tuple((folder, _changed_ns(folder)) for folder in sys.path)))
+
+
+@lru_cache(maxsize=64)
+def _read(group: str, folders: tuple[tuple[str, int], ...]) -> tuple[EntryPoint, ...]:
+    """The entry points that ``sys.path`` leads to now; ``folders`` are its items, with the times of their last changes."""
+    del folders  # only part of the cache's key
+    return tuple(sorted(entry_points(group=group), key=lambda entry: not is_own(entry)))
+
+
+def _changed_ns(folder: str) -> int:
+    try:
+        return Path(folder).stat().st_mtime_ns
+    except OSError:  # it does not exist
+        return 0
 
 
 def own_entries(group: str) -> dict[str, EntryPoint]:

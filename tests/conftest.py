@@ -27,7 +27,7 @@ from compose.local.jvm import FAST_START
 from compose.local.kafka import KafkaCluster, live_brokers
 from compose.local.mariadb import MariaDb, find_mariadb, speaks_mysql
 from compose.local.mariadb_pair import MariaDbPair
-from compose.local.mysql_debian import WANTED, MySql, find_mysql
+from compose.local.mysql_debian import MySql, find_mysql
 from compose.local.mysql_pair import MySqlPair
 from compose.local.ports import LOOPBACK
 from compose.local.postgres import Postgres
@@ -36,15 +36,19 @@ from compose.local.registry import SchemaRegistry
 from compose.local.scylla.client import REAL, Emulation
 from compose.local.scylla.emulation import ScyllaEmulation
 from compose.local.worker import MillraceWorker
+from tests.selection import (  # noqa: F401 - hooks of pytest
+    pytest_addoption,
+    pytest_collection_modifyitems,
+    pytest_configure,
+    pytest_sessionfinish,
+    pytest_terminal_summary,
+)
 
 # Hypothesis asserts times by itself (200 ms for an example): times are measured in tests/bench and asserted nowhere. What it
 # does otherwise stays: with CI set, as .ci/run does, the same examples every time, else other ones each time.
 hypothesis_settings.register_profile("millrace", parent=hypothesis_settings.default, deadline=None,
                                      suppress_health_check=[HealthCheck.too_slow])
 hypothesis_settings.load_profile("millrace")
-
-if os.environ.get("MILLRACE_SLOW") == "1":
-    os.environ.setdefault(WANTED, "1")  # the slow suite has a real MySQL
 
 
 class HasBootstrap(Protocol):
@@ -374,7 +378,7 @@ def mariadb_installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mari
 def mysql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MySql]:
     """A real MySQL for all tests: `.port`, `.user`, `.password`, `.database`.
 
-    Skips unless `MILLRACE_SLOW=1` or `MILLRACE_MYSQL=1` asks for it, and where Debian's packages can't be had.
+    Tests that ask for it are of the slow suite. Skips where Debian's packages can't be had.
     """
     # Queries that count to a million make tables of numbers, which MariaDB has built in.
     settings = {"cte-max-recursion-depth": "1000000", "local-infile": "ON"}

@@ -166,8 +166,9 @@ def parser() -> argparse.ArgumentParser:
 
     test = commands.add_parser("test", help="run the tests", description="Runs the tests of a checkout with pytest.")
     test.add_argument("suite", nargs="?", default="all",
-                      choices=["light", "unit", "integration", "conformance", "chaos", "all"],
-                      help="light: the unit tests that need neither Spark nor a server, in a small environment; default: all")
+                      choices=["light", "unit", "integration", "conformance", "chaos", "all", "slow"],
+                      help="light: the unit tests that need neither Spark nor a server, in a small environment; all: what CI "
+                           "runs (the default); slow: what takes too long for CI")
     test.add_argument("pytest_args", nargs=argparse.REMAINDER, metavar="...", help="passed to pytest")
     test.set_defaults(run=_test)
 

@@ -27,13 +27,19 @@ SUITES = (
         "cassandra", "connectors", "control", "converters", "host", "metrics", "mysql", "offsets", "plugins", "scylla",
         "secrets", "security"))),
 )
+#: Unit tests, in two sessions that take about the same time.
+UNIT = (("unit/connectors", "unit/transforms"), ("unit",))
 #: Unit tests that need neither Spark nor a server: what ``millrace test light`` runs, in an environment without Spark.
 LIGHT = (
     ("unit/connectors",),
     tuple(f"unit/{name}" for name in (
         "control", "converters", "host", "metrics", "offsets", "plugins", "rest", "secrets", "transforms", "validation",
-        "test_schedule.py", "test_wording.py")),
+        "test_schedule.py", "test_selection.py", "test_wording.py")),
 )
+
+
+#: What pytest returns when it has selected no test.
+_NO_TESTS = 5
 
 
 def _checkout(what: str) -> Path:
@@ -46,14 +52,19 @@ def _checkout(what: str) -> Path:
 def run_tests(suite: str, pytest_args: list[str]) -> int:
     """Run one suite, or all of them; returns pytest's exit code, of several sessions the first that is not 0.
 
-    All suites are two sessions side by side: most of the long ones is waiting for servers, the short ones compute. What the
-    second prints comes when both have ended.
+    All suites are two sessions side by side: most of the long ones is waiting for servers, the short ones compute. Unit tests
+    are two sessions because they compute on one core each. What the second prints comes when both have ended.
     """
     root = _checkout("millrace test")
     args = pytest_args[1:] if pytest_args[:1] == ["--"] else pytest_args
     # A path among the arguments replaces the suites' folders, so that one file can be run.
     named = any((root / item.split("::")[0]).exists() for item in args)
-    groups: tuple[tuple[str, ...], ...] = ((),) if named else {"all": SUITES, "light": LIGHT}.get(suite, ((suite,),))
+    suites = {"all": SUITES, "unit": UNIT, "light": LIGHT, "slow": ((".",),)}
+    groups: tuple[tuple[str, ...], ...] = ((),) if named else suites.get(suite, ((suite,),))
+    if suite == "slow":
+        args = ["--slow", "-m", "slow or scaled", *args]
+    if os.environ.get("CI"):
+        args = ["--strict-skips", *args]
     first, *others = ([sys.executable, "-m", "pytest", *(f"tests/{name}" for name in group if (root / "tests" / name).exists()),
                        *(f"--ignore=tests/{name}" for name in elsewhere(group, groups)), *args] for group in groups)
     with ExitStack() as stack:
@@ -66,7 +77,13 @@ def run_tests(suite: str, pytest_args: list[str]) -> int:
             codes.append(process.wait())
             output.seek(0)
             print(output.read(), flush=True)
-    return next((code for code in codes if code), 0)
+    return exit_code(codes)
+
+
+def exit_code(codes: list[int]) -> int:
+    """One exit code for several sessions: the first failure. A session that selects no test fails only if none has any."""
+    ran = [code for code in codes if code != _NO_TESTS]
+    return next((code for code in ran if code), 0) if ran else _NO_TESTS
 
 
 def elsewhere(group: tuple[str, ...], groups: tuple[tuple[str, ...], ...]) -> list[str]:

@@ -1,7 +1,6 @@
 """Apache Cassandra as a plain process: one node, or several on 127.0.0.1, 127.0.0.2 ... that form a cluster."""
 
 import json
-import os
 import socket
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,7 @@ from typing import Any, Final
 
 from compose.local.artifacts import load_manifest
 from compose.local.console import Say, silent
-from compose.local.errors import StackError, Unavailable
+from compose.local.errors import StackError
 from compose.local.java import find_java
 from compose.local.jvm import Heap, java_command
 from compose.local.ports import LOOPBACK, free_port, free_ports, taken_ports
@@ -19,12 +18,8 @@ from compose.local.resolver import Resolver
 from compose.local.service import Managed, Service
 
 DEFAULT_PORT = 9142  # 9042 is the Scylla emulation's
-#: By version the set of files of the manifest; and the environment variable without which (value 1) it is not downloaded.
-VERSIONS: Final[Mapping[str, tuple[str, str]]] = {
-    "5.0": ("cassandra", ""),
-    "4.1": ("cassandra-41", "MILLRACE_CASSANDRA_41"),
-    "6.0": ("cassandra-6", "MILLRACE_CASSANDRA_6"),
-}
+#: The set of files of the manifest by version.
+VERSIONS: Final[Mapping[str, str]] = {"5.0": "cassandra", "4.1": "cassandra-41", "6.0": "cassandra-6"}
 _MAIN = "org.apache.cassandra.service.CassandraDaemon"
 _NODETOOL = "org.apache.cassandra.tools.NodeTool"
 _NODETOOL_TIMEOUT = 180.0  # seconds; a node that leaves hands its data over
@@ -75,19 +70,15 @@ def speaks_cql(port: int, host: str = LOOPBACK, timeout: float = 1.0) -> bool:
         return False
 
 
-def wanted(version: str) -> str:
-    """The set of files of a version that may be used here.
+def artifact_set(version: str) -> str:
+    """The set of files of a version.
 
     Raises:
-        Unavailable: It is downloaded only when a variable asks for it.
         StackError: There is no such version.
     """
     if version not in VERSIONS:
         raise StackError(f"there is no Cassandra {version} in the local stack; there are: {', '.join(VERSIONS)}")
-    name, variable = VERSIONS[version]
-    if variable and os.environ.get(variable) != "1":
-        raise Unavailable(f"Cassandra {version} is downloaded and started with {variable}=1 only")
-    return name
+    return VERSIONS[version]
 
 
 def node_settings(
@@ -257,7 +248,7 @@ class CassandraNode(Managed):
         return result.stdout
 
     def _jars(self) -> list[Path]:
-        return Resolver(say=self.say).fetch(load_manifest().members(wanted(self.version)), f"Cassandra {self.version}")
+        return Resolver(say=self.say).fetch(load_manifest().members(artifact_set(self.version)), f"Cassandra {self.version}")
 
     def redraw(self, said: str) -> bool:
         """Choose others in place of ports that somebody else has by what its log says; False: none of them may be changed.

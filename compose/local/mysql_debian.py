@@ -16,8 +16,6 @@ from compose.local.mariadb import server_options, speaks_mysql
 from compose.local.ports import LOOPBACK, free_port
 from compose.local.service import Managed, Service
 
-#: Environment variable that turns it on, with the value 1: it downloads 100 MB from Debian.
-WANTED: Final = "MILLRACE_MYSQL"
 _PACKAGE: Final = "mysql-server-core"
 _SUITE: Final = "sid"
 
@@ -26,10 +24,8 @@ def find_mysql(say: Say = silent) -> Unpacked:
     """The packages with `usr/sbin/mysqld`, downloaded and unpacked once. Blocks.
 
     Raises:
-        Unavailable: It is not asked for, or Debian's packages can't be reached or run here.
+        Unavailable: Debian's packages can't be reached or run here.
     """
-    if os.environ.get(WANTED) != "1":
-        raise Unavailable(f"a real MySQL is downloaded from Debian and started with {WANTED}=1 only")
     found = unpacked(_PACKAGE, _SUITE, say)
     probe = subprocess.run(found.command("usr/sbin/mysqld", "--no-defaults", "--version"), capture_output=True, text=True,
                            check=False)  # fmt: skip

@@ -1,7 +1,6 @@
 """One call that runs a sink through all cases, and reports each by name."""
 from __future__ import annotations
 
-import os
 import time
 import traceback
 import unittest
@@ -31,14 +30,12 @@ class Case:
         run: raises ``AssertionError`` where the sink breaks it; its docstring is the rule.
         needs: attributes of ``Supports`` that must hold.
         kafka: whether it needs Kafka.
-        slow: whether it runs with ``MILLRACE_SLOW=1`` only.
     """
 
     name: str
     run: Callable[[Kit], None]
     needs: tuple[str, ...] = ()
     kafka: bool = False
-    slow: bool = False
 
     @property
     def rule(self) -> str:
@@ -192,6 +189,4 @@ def _unfit(case: Case, target: SinkTarget, bootstrap: str) -> str:
         return f"the sink does not support {', '.join(lacking)}"
     if case.kafka and not bootstrap:
         return "no Kafka was given (bootstrap)"
-    if case.slow and os.environ.get("MILLRACE_SLOW") != "1":
-        return "slow: with MILLRACE_SLOW=1 only"
     return ""

@@ -1,7 +1,6 @@
 """The cases in which something breaks: connections, the server, the login, the job's process."""
 from __future__ import annotations
 
-import os
 import threading
 import time
 from typing import TYPE_CHECKING, Final
@@ -233,7 +232,7 @@ class _Watch:
 
     def child(self) -> Child:
         """A driver to be killed. What writes in the JVM has to be killed with it, what writes in Python has not."""
-        own = self._gate is None or os.environ.get("MILLRACE_SLOW") == "1"
+        own = self._gate is None or self._kit.target.supports.writes_in_jvm
         return Child(self._kit.properties(), None if own else self._kit.spark)
 
     def kill(self, child: Child, data: BatchData, step: int, *, lose: bool) -> bool:

@@ -30,6 +30,7 @@ class Supports:
         evolution: columns that a source adds are added to the target.
         widening: a column follows when the source's type grows (int to long).
         transactions: the rows of one table in one batch become visible at once, or not at all.
+        writes_in_jvm: Spark's JVM writes, not a Python worker: the case of kills has to kill it as well.
     """
 
     upsert: bool = True
@@ -39,6 +40,7 @@ class Supports:
     evolution: bool = True
     widening: bool = True
     transactions: bool = False
+    writes_in_jvm: bool = False
 
 
 class SinkTarget(ABC):

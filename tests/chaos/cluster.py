@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from compose.local.identity import start_mark
-from compose.local.service import wait_until
 from compose.local.topics import read_topic
 from compose.local.worker import MillraceWorker
 from tests.chaos.delivery import Load, verify
+from tests.support.eventually import eventually
 
 #: Shorter than the defaults, so that the tests are; the tests' brokers allow it (conftest).
 FAST = {
@@ -105,7 +105,7 @@ class Cluster:
             return all(self.members(worker) == self.ids and worker.request("GET", "/health")[0] == 200
                        for worker in self.running)
 
-        self.until(complete, "the workers did not find each other")
+        self.until(complete, "the workers have found each other")
 
     def drop(self, worker: MillraceWorker) -> None:
         """Kill a worker that shall not come back."""
@@ -142,7 +142,7 @@ class Cluster:
         def leading() -> set[str]:
             return {self._view(worker)[1] for worker in self.running}
 
-        self.until(lambda: len(leading()) == 1 and leading() <= self.ids, "the workers do not agree on who leads")
+        self.until(lambda: len(leading()) == 1 and leading() <= self.ids, "the workers agree on who leads")
         return self.worker(leading().pop())
 
     @staticmethod
@@ -193,7 +193,7 @@ class Cluster:
             return len(tasks) == load.tasks and all(
                 task.state == "RUNNING" and (on is None or task.worker in on) for task in tasks.values())
 
-        self.until(run, f"the tasks of {load.name} did not come to run")
+        self.until(run, f"the tasks of {load.name} run")
 
     def until_settled(self, load: Load) -> None:
         """Wait until every worker says of every task that it runs where it was placed: no late status hides a newer one."""
@@ -204,7 +204,7 @@ class Cluster:
             placed = {task["id"]: Placed("RUNNING", task["worker_id"]) for task in body["tasks"]}
             return len(placed) == load.tasks and all(self.tasks(load.name, worker) == placed for worker in self.running)
 
-        self.until(settled, f"what workers say of {load.name} does not come to be what is")
+        self.until(settled, f"workers report {load.name} as it is")
 
     def saved(self, load: Load, by: MillraceWorker | None = None) -> dict[int, int]:
         """Source partition -> how many of its records are covered by the committed offset."""
@@ -221,7 +221,7 @@ class Cluster:
             saved = self.saved(load, by)
             return all(saved.get(number, 0) >= count for number, count in wanted.items())
 
-        self.until(reached, f"{load.name} did not get to {share:.0%} of its records")
+        self.until(reached, f"{load.name} has {share:.0%} of its records")
 
     def until_done(self, load: Load, by: MillraceWorker | None = None) -> None:
         """Wait until all records are delivered and their offsets saved."""
@@ -261,7 +261,7 @@ class Cluster:
     def until_config(self, load: Load, name: str, value: str, by: MillraceWorker) -> None:
         """Wait until a worker knows a connector's property by this value."""
         self.until(lambda: self.ask("GET", f"/connectors/{load.name}/config", by=by)[1].get(name) == value,
-                   f"{by.worker_id} does not know that {name} of {load.name} is {value!r}")
+                   f"{by.worker_id} knows that {name} of {load.name} is {value!r}")
 
     def until_tasks(self, load: Load, count: int) -> None:
         """Wait until a connector has so many tasks; with -1, until it is gone."""
@@ -269,11 +269,11 @@ class Cluster:
             status, _ = self.ask("GET", f"/connectors/{load.name}")
             return status == 404 if count < 0 else len(self.tasks(load.name)) == count
 
-        self.until(has, f"{load.name} did not come to have {count} tasks")
+        self.until(has, f"{load.name} has {count} tasks")
 
     def until_progress(self, load: Load, records: int) -> None:
         """Wait until offsets behind so many records are saved, of all source partitions together, or all."""
-        self.until(lambda: sum(self.saved(load).values()) >= min(records, load.records), f"{load.name} makes no progress")
+        self.until(lambda: sum(self.saved(load).values()) >= min(records, load.records), f"{load.name} makes progress")
 
     # Waiting, and what is done to workers.
 
@@ -281,18 +281,13 @@ class Cluster:
         """Wait for a condition; a worker that does not answer is no error.
 
         Raises:
-            AssertionError: ``what``, with the ends of the workers' logs.
+            AssertionError: with what was awaited and the ends of the workers' logs.
         """
-        def holds() -> bool:
-            try:
-                return condition()
-            except OSError:
-                return False
-
-        if not wait_until(holds, patience, 0.05):
-            logs = "\n".join(f"--- {worker.worker_id} ({worker.log_path})\n{worker.service.log_tail(25)}"
+        def logs() -> str:
+            return "\n".join(f"--- {worker.worker_id} ({worker.log_path})\n{worker.service.log_tail(25)}"
                              for worker in self.workers)
-            raise AssertionError(f"{what} within {patience:g} s\n{logs}")
+
+        eventually(condition, what, patience, every=0.05, detail=logs, ignore=(OSError,))
 
     def numbers(self, worker: MillraceWorker, metric: str) -> list[float]:
         """The values of all series of a metric of a worker."""

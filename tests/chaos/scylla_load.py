@@ -175,4 +175,4 @@ def until_all_there(load: ScyllaLoad, bootstrap: str, wait: Callable[[Callable[[
         found = {change for change, _ in changes(read_topic(bootstrap, load.topic, committed=exactly_once))}
         return set(load.expected) <= found
 
-    wait(there, f"not all changes of {load.table} came to {load.topic}")
+    wait(there, f"all changes of {load.table} come to {load.topic}")

@@ -20,7 +20,7 @@ def test_killed_only_broker(pair: Cluster, load: Callable[..., Load], broker: Pr
         assert pair.ask("GET", f"/connectors/{stream.name}/status", by=worker)[0] == 200, "REST needs the broker to answer"
     # Long enough for the workers to give their tasks up.
     pair.until(lambda: all(worker.request("GET", "/health")[0] == 500 for worker in pair.workers),
-               "the workers think that they are well without Kafka")
+               "the workers report that Kafka is missing")
     only.start()
     with timed("tasks ran again after the broker's return after"):
         pair.until_complete()
@@ -62,12 +62,12 @@ def test_hanging_broker_of_three(on_three: Cluster, kafka_cluster: KafkaCluster,
     hanging, other = kafka_cluster.broker(2), kafka_cluster.broker(0)
     hanging.pause()
     try:
-        on_three.until(lambda: live_brokers(other.ports.client) == 2, "the hanging broker still counts as alive")
+        on_three.until(lambda: live_brokers(other.ports.client) == 2, "the hanging broker does not count as alive")
     finally:
         hanging.resume()
     # Readers look at who leads by themselves each 60 s: what waits for that does not get there in time.
     with timed("tasks ran after a hanging broker's return after"):
         on_three.until(lambda: all(worker.request("GET", "/health")[0] == 200 for worker in on_three.running),
-                       "the workers are not well", 30)
+                       "the workers are well again", 30)
         on_three.until_running(stream)
     on_three.finish(stream)

@@ -50,7 +50,7 @@ class Scene:
             return sum(not each.source.snapshot for each in self.found())
 
         target = count() + more
-        self.cluster.until(lambda: count() >= target, f"no {more} more changes came", 2 * PATIENCE)
+        self.cluster.until(lambda: count() >= target, f"{more} more changes come", 2 * PATIENCE)
 
     def until_pulled(self, request: str) -> None:
         """Wait until a backfill is done."""
@@ -58,13 +58,13 @@ class Scene:
             status, body = self.cluster.ask("GET", f"/connectors/{self.name}/snapshots/{request}")
             return status == 200 and body["state"] == "completed"
 
-        self.cluster.until(done, f"the backfill {request} did not end", 2 * PATIENCE)
+        self.cluster.until(done, f"the snapshot {request} is completed", 2 * PATIENCE)
 
     def finish(self) -> None:
         """Stop writing, wait for what is missing, compare."""
         self.load.stop()
         wanted = self.load.rows()
-        self.cluster.until(lambda: folded(self.found()) == wanted, "Kafka does not become what the table is", 2 * PATIENCE)
+        self.cluster.until(lambda: folded(self.found()) == wanted, "Kafka has what the table has", 2 * PATIENCE)
         found = self.found()
         places = [tuple((each.source.position or {}).values()) for each in found if not each.source.snapshot]
         assert len(places) > 500
@@ -101,8 +101,7 @@ def scene(tmp_path: Path, broker: ProxiedKafka) -> Iterator[Callable[..., Scene]
 
 @pytest.mark.parametrize(("exactly_once", "options"), [
     pytest.param(True, {}, id="exactly-once"),
-    pytest.param(False, {"commit.log.read.mode": "marker"}, id="at-least-once-by-markers", marks=pytest.mark.skipif(
-        os.environ.get("MILLRACE_SLOW") != "1", reason="a minute more: with MILLRACE_SLOW=1 only")),
+    pytest.param(False, {"commit.log.read.mode": "marker"}, id="at-least-once-by-markers", marks=pytest.mark.slow),
 ])
 def test_everything_is_killed_in_turn(scene: Callable[..., Scene], exactly_once: bool, options: dict[str, str]) -> None:
     stage = scene(exactly_once=exactly_once, **options)

@@ -60,7 +60,7 @@ def test_rows_from_before_a_change_of_their_table_come(node: CassandraNode, tmp_
         return {each.key[0]: cell.value for each in found for row in each.rows for cell in row.cells if cell.column == "v"}
 
     def until_records(count: int) -> None:
-        cluster.until(lambda: sum(records().values()) >= count, "rows did not come")
+        cluster.until(lambda: sum(records().values()) >= count, "rows come")
 
     with load.session() as session:
         session.execute(f"CREATE KEYSPACE {name} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}")
@@ -73,7 +73,7 @@ def test_rows_from_before_a_change_of_their_table_come(node: CassandraNode, tmp_
             "cdc.raw.directories": str(node.cdc_raw), "table.include.list": f"{name}\\..*", "snapshot.mode": "never",
             "max.batch.size": "200"})
         write(range(1))
-        cluster.until(lambda: all(records().values()), "the first rows did not come")
+        cluster.until(lambda: all(records().values()), "the first rows come")
         worker.kill()
         write(range(1, ROWS))
         with load.session() as session:
@@ -84,7 +84,7 @@ def test_rows_from_before_a_change_of_their_table_come(node: CassandraNode, tmp_
             until_records(share * 500)
             for host in cluster.running[0].hosts():
                 os.kill(host, signal.SIGKILL)
-        cluster.until(lambda: all(len(values(table)) == ROWS for table in CHANGES), "rows are missing", 2 * PATIENCE)
+        cluster.until(lambda: all(len(values(table)) == ROWS for table in CHANGES), "all rows come", 2 * PATIENCE)
         for table in CHANGES:
             assert values(table) == {key: f"{table} {key}" for key in range(ROWS)}
 
@@ -94,11 +94,11 @@ def test_rows_from_before_a_change_of_their_table_come(node: CassandraNode, tmp_
             return status == 200 and [each["offset"]["table"] for each in body["offsets"]
                                       if "cdc_last_segment" in each["offset"]] == [f"{name}.off"]
 
-        cluster.until(ended, "the last segment is not saved")
+        cluster.until(ended, "the last segment is saved")
         write(range(ROWS, 4 * ROWS), ["kept"])
         write(range(ROWS, ROWS + 1), ["off"])
         write(range(4 * ROWS, 4 * ROWS + 1), ["kept"])
-        cluster.until(lambda: 4 * ROWS in values("kept"), "the stream does not continue")
+        cluster.until(lambda: 4 * ROWS in values("kept"), "the stream continues")
         assert ROWS not in values("off")
     finally:
         cluster.close()

@@ -6,14 +6,18 @@ import signal
 import time
 from collections.abc import Callable
 
+import pytest
+
 from compose.local.worker import MillraceWorker
 from tests.chaos.cluster import Cluster
 from tests.chaos.delivery import Load
+from tests.selection import scaled
 
-SECONDS = 40 if os.environ.get("MILLRACE_SLOW") == "1" else 25
+SECONDS = scaled(25, 40)
 SEED = int(os.environ.get("MILLRACE_CHAOS_SEED", "20261121"))
 
 
+@pytest.mark.scaled
 def test_random_kills(pair: Cluster, load: Callable[..., Load]) -> None:
     choice = random.Random(SEED)
     print(f"MILLRACE_CHAOS_SEED={SEED}")

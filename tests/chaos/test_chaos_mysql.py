@@ -47,7 +47,7 @@ class Scene:
     def until_records(self, more: int) -> None:
         """Wait until so many more records have come."""
         target = counts(self.found()) + more
-        self.cluster.until(lambda: counts(self.found()) >= target, f"no {more} more records came")
+        self.cluster.until(lambda: counts(self.found()) >= target, f"{more} more records come")
 
     def pull_again(self) -> str:
         """Ask for the full contents over REST; the request's id."""
@@ -61,18 +61,18 @@ class Scene:
             status, body = self.cluster.ask("GET", f"/connectors/{self.name}/snapshots/{request}")
             return status == 200 and body["state"] == "completed"
 
-        self.cluster.until(done, f"the full pull {request} did not end", 2 * PATIENCE)
+        self.cluster.until(done, f"the snapshot {request} is completed", 2 * PATIENCE)
 
     def finish(self) -> None:
         """Stop writing, wait for what is missing, compare."""
         self.load.stop()
         wanted = self.load.rows()
         self.cluster.until(lambda: not difference(wanted, folded(self.found())),
-                           "Kafka does not become what the tables are", 2 * PATIENCE)
+                           "Kafka has what the tables have", 2 * PATIENCE)
         found = self.found()
         assert not difference(wanted, folded(found))
         again = check_order(found, exactly_once=self.exactly_once)
-        self.cluster.until(self.caught_up, "REST does not tell that everything was read")
+        self.cluster.until(self.caught_up, "REST reports that everything was read")
         status, tables = self.cluster.ask("GET", f"/connectors/{self.name}/tables")
         assert (status, {each["table"] for each in tables}) == (200, {f"{self.name}.{name}" for name in TABLES}), tables
         print(f"{self.load.committed} transactions, {operations(found.values())}, {again} changes came again")

@@ -1,10 +1,9 @@
 """The only broker is away for more than a minute while a copy and a materializer write: both go on by themselves, once each.
 
-With ``MILLRACE_SLOW=1`` only. Each moment of a transaction: tests/integration/spark_jobs/kafka_sink/test_broker_outages.py.
+In the slow suite only. Each moment of a transaction: tests/integration/spark_jobs/kafka_sink/test_broker_outages.py.
 """
 from __future__ import annotations
 
-import os
 import time
 from functools import partial
 from typing import TYPE_CHECKING
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
     from compose.local.registry import SchemaRegistry
 
-pytestmark = pytest.mark.skipif(os.environ.get("MILLRACE_SLOW") != "1", reason="minutes of outages: with MILLRACE_SLOW=1 only")
+pytestmark = pytest.mark.slow
 _AWAY_S = 70.0
 _LIMIT_S = 420.0
 

@@ -29,18 +29,18 @@ def cut_and_heal(workers: Cluster, far: MillraceWorker, kafka: ProxiedKafka, str
     near = workers.worker(min(others))
     workers.until_saved(stream, 0.15)
     assert far.worker_id in workers.places(stream), "the worker has nothing to lose"
-    workers.until(lambda: sum(workers.numbers(far, "millrace_host_tasks")) > 0, "the worker's metrics know of no task")
+    workers.until(lambda: sum(workers.numbers(far, "millrace_host_tasks")) > 0, "the worker's metrics know of a task")
     kafka.proxy.cut()
     with timed("a cut off worker's tasks ran elsewhere after"):
         workers.until_running(stream, others, by=near)
     with timed("and it had stopped its own after"):
-        workers.until(lambda: set(workers.numbers(far, "millrace_host_tasks")) == {0.0}, "a cut off worker runs on")
+        workers.until(lambda: set(workers.numbers(far, "millrace_host_tasks")) == {0.0}, "a cut off worker runs no task")
     assert workers.ask("GET", "/health", by=far)[0] == 500, "a cut off worker thinks that it is well"
     kafka.proxy.heal()
     with timed("after the healing it had joined again after"):
         workers.until_complete()
     with timed("and had a task again after"):
-        workers.until(lambda: far.worker_id in workers.places(stream), "the worker that came back got no task")
+        workers.until(lambda: far.worker_id in workers.places(stream), "the worker that came back gets a task")
         workers.until_running(stream)
     workers.finish(stream)
 

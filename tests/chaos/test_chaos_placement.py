@@ -33,7 +33,7 @@ def test_returning_worker(pair: Cluster, load: Callable[..., Load]) -> None:
     victim.start()
     with timed("a returned worker had its share again after"):
         pair.until(lambda: [task.worker for task in pair.tasks(stream.name).values()].count(victim.worker_id) == 2,
-                   "the worker that came back did not get half of the tasks")
+                   "the worker that came back has half of the tasks")
         pair.until_running(stream)
     pair.finish(stream)
     starts = pair.starts(stream.name)
@@ -50,7 +50,7 @@ def test_drained_worker(pair: Cluster, load: Callable[..., Load]) -> None:
     assert status in {200, 202}, body
     with timed("a drained worker had handed everything over after"):
         pair.until_running(stream, {rest})
-        pair.until(lambda: pair.numbers(victim, "millrace_host_tasks") == [0.0], "a drained worker still runs tasks")
+        pair.until(lambda: pair.numbers(victim, "millrace_host_tasks") == [0.0], "a drained worker runs no task")
     assert victim.running, "draining is not stopping"
     assert sum(pair.starts(stream.name).values()) == stream.tasks + 1, pair.history(stream.name)
     assert pair.finish(stream) == 0, "a hand-over must not repeat anything, not even at least once"

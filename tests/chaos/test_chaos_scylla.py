@@ -58,7 +58,7 @@ class Scene:
             return len(changes(read_topic(self.bootstrap, self.load.topic)))
 
         target = count() + more
-        self.cluster.until(lambda: count() >= target, f"no {more} more events came")
+        self.cluster.until(lambda: count() >= target, f"{more} more events come")
 
     def saved_generations(self) -> list[str]:
         """The generation of each saved position."""
@@ -122,7 +122,7 @@ def test_task_hosts_are_killed_while_generations_change(scene: Callable[..., Sce
     stage.finish()
     newest = str(max(stage.client.generations()))
     # Positions of finished generations go, once one of the newest is saved: as many offsets as groups stay.
-    stage.cluster.until(lambda: stage.saved_generations() == [newest] * 5, f"there are not just 5 offsets of {newest}")
+    stage.cluster.until(lambda: stage.saved_generations() == [newest] * 5, f"there are 5 offsets of {newest} and no others")
 
 
 def test_tablets_split_while_a_worker_is_killed(scene: Callable[..., Scene]) -> None:
@@ -144,7 +144,7 @@ def test_scylla_is_killed_and_comes_back(scene: Callable[..., Scene], scylla_nod
     stage.load.stop()  # the writer can't go on; what it wrote is partly unread
     scylla_node.kill()
     stage.cluster.until(lambda: sum(stage.cluster.numbers(stage.cluster.running[0], "scylla_query_errors_total")) > 0
-                        or not scylla_node.running, "the connector did not notice")
+                        or not scylla_node.running, "the connector has noticed")
     scylla_node.start()
     stage.client.close()  # its connection broke too; the next call makes another one
     stage.load.start()

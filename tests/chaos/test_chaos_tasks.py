@@ -14,7 +14,7 @@ def test_stalled_task(pair: Cluster, load: Callable[..., Load], tmp_path: Path) 
     """A source that waits for ever and ignores its cancellation: a restart through REST gets rid of it."""
     once = tmp_path / "once"
     stream = load(options={"fault.hang.at": "300", "fault.hang.ignore.cancel": "true", "fault.once.file": str(once)})
-    pair.until(once.exists, "no task stalled")
+    pair.until(once.exists, "a task stalls")
     done = dict(enumerate(stream.counts))
 
     def stalled() -> list[int]:
@@ -23,12 +23,12 @@ def test_stalled_task(pair: Cluster, load: Callable[..., Load], tmp_path: Path) 
         missing = [number for number, count in done.items() if saved.get(number, 0) < count]
         return missing if len(missing) == 1 and saved.get(missing[0]) == 300 else []
 
-    pair.until(lambda: len(stalled()) == 1, "the other task did not get through")
+    pair.until(lambda: len(stalled()) == 1, "the other task gets through")
     (task,) = stalled()
     status, body = pair.ask("POST", f"/connectors/{stream.name}/tasks/{task}/restart")
     assert status == 204, body
     with timed("a stalled task had been replaced after"):
-        pair.until(lambda: pair.starts(stream.name).get(f"{stream.name}-{task}") == 2, "the stalled task was not replaced")
+        pair.until(lambda: pair.starts(stream.name).get(f"{stream.name}-{task}") == 2, "the stalled task is replaced")
         pair.until_running(stream)
     pair.finish(stream)
     assert pair.starts(stream.name)[f"{stream.name}-{1 - task}"] == 1, "the other task was restarted too"
@@ -47,7 +47,7 @@ def test_full_event_loop(cluster: Callable[..., Cluster], unique: Callable[[str]
     blocker = Load(unique("blocker"), unique("b"), records=1000, partitions=1, tasks=1,
                    options={"fault.block.loop.after": "200", "fault.once.file": str(once)})
     worker.create(blocker.name, blocker.config)
-    alone.until(once.exists, "the loop was not blocked")
+    alone.until(once.exists, "the loop is blocked")
     slowest = 0.0
 
     def replaced() -> bool:
@@ -58,7 +58,7 @@ def test_full_event_loop(cluster: Callable[..., Cluster], unique: Callable[[str]
         return any(map(gone, before)) and sum(not gone(pid) for pid in worker.hosts()) == 2
 
     with timed("a host with a blocked loop had been replaced after"):
-        alone.until(replaced, "the host whose loop is blocked was not replaced")
+        alone.until(replaced, "the host whose loop is blocked is replaced")
     print(f"the slowest answer of REST meanwhile took {slowest:.3f} s")
     (dead,) = filter(gone, before)
     alone.until_running(blocker)

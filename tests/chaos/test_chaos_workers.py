@@ -31,7 +31,7 @@ def test_killed_task_host(pair: Cluster, load: Callable[..., Load]) -> None:
     (host,) = victim.hosts()
     os.kill(host, signal.SIGKILL)
     with timed("tasks of a killed host ran again after"):
-        pair.until(lambda: gone(host) and len(victim.hosts()) == 1, "the host was not replaced")
+        pair.until(lambda: gone(host) and len(victim.hosts()) == 1, "the host is replaced")
         pair.until_running(stream)
     assert pair.places(stream) == pair.ids, "a task left its worker, though only a host of it died"
     pair.finish(stream)
@@ -44,7 +44,7 @@ def test_killed_control_process(pair: Cluster, load: Callable[..., Load]) -> Non
     hosts = victim.hosts()
     victim.kill_control()
     with timed("hosts without a control process lived for"):
-        pair.until(lambda: all(gone(pid) for pid in hosts), "the hosts of a killed control process live on", 10)
+        pair.until(lambda: all(gone(pid) for pid in hosts), "the hosts of a killed control process have ended", 10)
     with timed("its tasks ran again after"):
         pair.until_running(stream, pair.ids)
     pair.finish(stream)

@@ -44,7 +44,7 @@ def test_zombie_leader(pair: Cluster, load: Callable[..., Load], broker: Proxied
         freeze(control)
         try:
             with timed("a hanging leader had been replaced after"):
-                pair.until(lambda: pair.leads(other), "the other worker does not lead")
+                pair.until(lambda: pair.leads(other), "the other worker leads")
                 pair.until_running(stream, {other.worker_id}, by=other)
             before = producers(broker, f"{pair.group}-configs")
             other.create(stream.name, stream.config | {"millrace.test": "written by the new leader"})
@@ -85,7 +85,7 @@ def test_zombie_tasks(pair: Cluster, load: Callable[..., Load]) -> None:
         if pair.exactly_once:
             with timed("the zombie's task knew that it was fenced after"):
                 pair.until(lambda: "a newer instance of this task owns the transactional id" in zombie.service.log_tail(200),
-                           "the zombie's task was not fenced")
+                           "the zombie's task is fenced")
         pair.until_done(stream, by=near)
     finally:
         thaw(control, *hosts)

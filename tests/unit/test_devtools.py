@@ -7,23 +7,33 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from worker.devtools import LIGHT, ROOT, SUITES, elsewhere, run_bench
+from worker.devtools import LIGHT, ROOT, SUITES, UNIT, elsewhere, exit_code, run_bench
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_every_test_is_run_in_one_session() -> None:
-    whole = {folder.name for folder in (ROOT / "tests").iterdir() if folder.is_dir() and list(folder.rglob("test_*.py"))}
+def sessions_of(groups: tuple[tuple[str, ...], ...]) -> dict[Path, int]:
+    """Test file -> in how many sessions it runs."""
     sessions: dict[Path, int] = {}
-    for group in SUITES:
-        left_out = [ROOT / "tests" / name for name in elsewhere(group, SUITES)]
+    for group in groups:
+        left_out = [ROOT / "tests" / name for name in elsewhere(group, groups)]
         for name in group:
             folder = ROOT / "tests" / name
             assert folder.is_dir(), name
             for path in folder.rglob("test_*.py"):
                 if not any(path.is_relative_to(other) for other in left_out):
                     sessions[path] = sessions.get(path, 0) + 1
+    return sessions
+
+
+def test_every_unit_test_is_run_in_one_session() -> None:
+    assert sessions_of(UNIT) == dict.fromkeys((ROOT / "tests" / "unit").rglob("test_*.py"), 1)
+
+
+def test_every_test_is_run_in_one_session() -> None:
+    whole = {folder.name for folder in (ROOT / "tests").iterdir() if folder.is_dir() and list(folder.rglob("test_*.py"))}
+    sessions = sessions_of(SUITES)
     # The example package's own tests are run by tests/integration/plugins, where it is installed.
     whole.discard("plugins")
     wanted = {path for name in whole for path in (ROOT / "tests" / name).rglob("test_*.py")} - set(
@@ -37,6 +47,11 @@ def test_every_unit_test_folder_is_light_or_left_out_by_name() -> None:
     everything = {path.name for path in (ROOT / "tests" / "unit").iterdir()
                   if path.name.startswith("test_") or (path.is_dir() and list(path.glob("**/test_*.py")))}
     assert {name.removeprefix("unit/") for group in LIGHT for name in group} == everything - with_spark_or_servers
+
+
+@pytest.mark.parametrize(("codes", "expected"), [([0, 0], 0), ([0, 1], 1), ([2, 1], 2), ([5, 0], 0), ([5, 1], 1), ([5, 5], 5)])
+def test_sessions_give_one_exit_code(codes: list[int], expected: int) -> None:
+    assert exit_code(codes) == expected
 
 
 def test_folders_of_other_sessions() -> None:

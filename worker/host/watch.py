@@ -139,17 +139,25 @@ class LoopWatch:
         orphaned: tells whether the control process has gone; None if that can't happen (in its own process).
         warn_s: seconds without a turn after which a first warning is sent.
         telling: whether it tells of a stuck loop from the start; else from ``set_stuck`` on: loading code blocks too.
+        clock: monotonic seconds.
+        cpu_clock: seconds of CPU time that this process has used.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, stuck_s: float, send: Callable[[bytes], object],
-                 orphaned: Callable[[float], bool] | None, warn_s: float = _WARN_S, *, telling: bool = True) -> None:
+                 orphaned: Callable[[float], bool] | None, warn_s: float = _WARN_S, *, telling: bool = True,
+                 clock: Callable[[], float] = time.monotonic, cpu_clock: Callable[[], float] = time.process_time) -> None:
         self._telling = telling
         self._warn_s = warn_s
         self._loop = loop
         self._stuck_s = stuck_s
         self._send = send
         self._orphaned = orphaned
-        self._beat = time.monotonic()
+        self._clock = clock
+        self._cpu_clock = cpu_clock
+        self._beat = self._looked = clock()
+        self._used = cpu_clock()
+        #: The turns of the loop after which a warning, and the final report, was sent.
+        self._warned = self._reported = 0.0
         self._handle: asyncio.TimerHandle | None = None
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="loop-watch", daemon=True)
@@ -158,6 +166,7 @@ class LoopWatch:
     def start(self) -> None:
         """Begin; on the event loop."""
         self._tick()
+        self._looked, self._used = self._clock(), self._cpu_clock()
         self._thread.start()
 
     def stop(self) -> None:
@@ -169,7 +178,7 @@ class LoopWatch:
     def set_stuck(self, stuck_s: float) -> None:
         """Change ``stuck_s``; on the event loop, whose turn counts from now."""
         self._stuck_s = stuck_s
-        self._beat = time.monotonic()
+        self._beat = self._clock()
         self._telling = True
 
     def take_lag(self) -> float:
@@ -177,34 +186,36 @@ class LoopWatch:
         lag, self.lag_s = self.lag_s, 0.0
         return lag
 
+    def look(self) -> None:
+        """Report the loop if it is stuck; the thread calls it after each tick. Callable from any thread, one at a time."""
+        before, used_before = self._looked, self._used
+        self._looked, self._used = self._clock(), self._cpu_clock()
+        if frozen(self._looked - before, self._used - used_before):
+            self._beat = self._looked  # SIGSTOP, a suspended machine: no task is to blame, the loop gets its chance
+        if not self._telling:
+            return
+        beat = self._beat
+        late = self._looked - beat
+        if late >= self._stuck_s and self._reported != beat:
+            self._reported = self._warned = beat
+            self._tell(late)
+        elif late >= self._warn_s and self._warned != beat:
+            self._warned = beat
+            self._tell(late)
+
     def _tick(self) -> None:
-        now = time.monotonic()
+        now = self._clock()
         self.lag_s = max(self.lag_s, now - self._beat - _BEAT_S)
         self._beat = now
         self._handle = self._loop.call_later(_BEAT_S, self._tick)
 
     def _run(self) -> None:
-        warned = told = 0.0
-        looked, used = time.monotonic(), time.process_time()
         while not self._ended.is_set():
             if self._orphaned is None:
                 self._ended.wait(_TICK_S)
             elif self._orphaned(_TICK_S):
                 os._exit(1)
-            before, used_before = looked, used
-            looked, used = time.monotonic(), time.process_time()
-            if frozen(looked - before, used - used_before):
-                self._beat = looked  # SIGSTOP, a suspended machine: no task is to blame, the loop gets its chance
-            if not self._telling:
-                continue
-            beat = self._beat
-            late = looked - beat
-            if late >= self._stuck_s and told != beat:
-                told = warned = beat
-                self._tell(late)
-            elif late >= self._warn_s and warned != beat:
-                warned = beat
-                self._tell(late)
+            self.look()
 
     def _tell(self, late: float) -> None:
         message = LoopStuck(late, culprit(self._loop), all_stacks())

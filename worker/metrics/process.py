@@ -5,10 +5,13 @@ import asyncio
 import gc
 import threading
 import time
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from worker.metrics.windows import Maximum
 from worker.protocol import ProcessStats
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 #: Records in flight are freed by their reference counts: with Python's own thresholds the collector would run after every 700
 #: of them. The middle generation is kept small, because it grows by all that thousands of tasks that start set up, and a
@@ -55,16 +58,21 @@ class GcWatch:
 
 
 class LoopLag:
-    """The longest time in seconds that the running event loop was late in the last 30 to 60 seconds."""
+    """The longest time in seconds that the running event loop was late in the last 30 to 60 seconds.
 
-    def __init__(self) -> None:
-        self._beat = time.monotonic()
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._beat = clock()
         self._longest = Maximum(self._beat)
         self._handle: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         """Begin to measure; on the event loop."""
-        self._beat = time.monotonic()
+        self._beat = self._clock()
         self._handle = asyncio.get_running_loop().call_later(_BEAT_S, self._tick)
 
     def stop(self) -> None:
@@ -74,9 +82,9 @@ class LoopLag:
 
     def seconds(self) -> float:
         """As of now."""
-        return self._longest.value(time.monotonic())
+        return self._longest.value(self._clock())
 
     def _tick(self) -> None:
-        now = time.monotonic()
+        now = self._clock()
         self._longest.add(max(0.0, now - self._beat - _BEAT_S), now)
         self.start()

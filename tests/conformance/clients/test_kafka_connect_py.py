@@ -8,6 +8,7 @@ from kafka_connect import KafkaConnect
 from requests.exceptions import HTTPError
 
 from compose.local.service import wait_until
+from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,13 +52,13 @@ def test_every_call_of_the_client(urls: tuple[str, str], ours: bool, unique: Cal
     assert client.get_connector_task_status(name, 0)["state"] == "RUNNING"
     assert name in client.list_connectors(expand="status")
     assert name in client.list_connectors(state="running", expand="status")
-    assert wait_until(lambda: client.list_connector_topics(name) == {name: {"topics": [name]}}, 30, 0.1)
+    eventually(lambda: client.list_connector_topics(name) == {name: {"topics": [name]}}, "the topic is known", 30, every=0.1)
     client.reset_connector_topics(name)
-    assert wait_until(lambda: client.list_connector_topics(name) == {name: {"topics": []}}, 30, 0.1)
+    eventually(lambda: client.list_connector_topics(name) == {name: {"topics": []}}, "the topics are forgotten", 30, every=0.1)
     assert client.update_connector(name, {**config, "batch.size": "100"})["config"]["batch.size"] == "100"
     reaches("RUNNING")
     client.restart_connector(name, include_tasks=True, only_failed=False)
-    assert wait_until(lambda: state("RUNNING"), 30, 0.1)
+    eventually(lambda: state("RUNNING"), "it runs", 30, every=0.1)
     client.restart_connector_task(name, 0)
     reaches("RUNNING")
     client.pause_connector(name)
@@ -65,11 +66,11 @@ def test_every_call_of_the_client(urls: tuple[str, str], ours: bool, unique: Cal
     client.resume_connector(name)
     reaches("RUNNING")
     client.stop_connector(name)
-    assert wait_until(lambda: client.get_connector_status(name)["connector"]["state"] == "STOPPED", 30, 0.1)
+    eventually(lambda: client.get_connector_status(name)["connector"]["state"] == "STOPPED", "it is stopped", 30, every=0.1)
     client.resume_connector(name)
     reaches("RUNNING")
     assert CLASS in [plugin["class"] for plugin in client.list_connector_plugins()]
     assert client.validate_connector_config("FileStreamSourceConnector", config | {"name": name})["error_count"] == 0
     assert client.validate_connector_config("FileStreamSourceConnector", {"connector.class": CLASS})["error_count"] > 0
     client.delete_connector(name)
-    assert wait_until(lambda: name not in client.list_connectors(), 30, 0.1)
+    eventually(lambda: name not in client.list_connectors(), "it is deleted", 30, every=0.1)

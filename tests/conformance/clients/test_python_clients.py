@@ -14,6 +14,7 @@ from kafka_connect_healthcheck.health import Health
 
 from compose.local.http import call
 from compose.local.service import wait_until
+from tests.support.eventually import eventually
 from tests.support.trace_reader import told_by_redpanda_console
 
 if TYPE_CHECKING:
@@ -136,7 +137,8 @@ def test_what_people_are_told_of_a_failed_task(urls: tuple[str, str], file: str)
             "value.converter": "org.apache.kafka.connect.converters.LongConverter"})
         assert status == 201
         # While Kafka's worker knows no status yet, the check says that something is wrong and nothing more.
-        assert wait_until(lambda url=url: bool(health(url).get("failures")), 30, 0.1)  # type: ignore[misc]
+        eventually(lambda url=url: bool(health(url).get("failures")),  # type: ignore[misc]
+                   "the failure is shown", 30, every=0.1)
         [failure] = health(url)["failures"]
         assert (failure["type"], failure["connector"], failure["id"]) == ("task", name, 0)
         assert failure["trace"].partition("\n")[0].partition(": ")[2].startswith("Tolerance exceeded in error handler")

@@ -33,6 +33,7 @@ from tests.conformance.converters.test_converters_against_java import (
     load,
     shown,
 )
+from tests.selection import scaled
 from worker.converters.base import create_converter, create_header_converter
 from worker.converters.json_compile import compile_encoder
 from worker.converters.json_schema_read import json_schema_reader
@@ -47,7 +48,6 @@ from worker.converters.protobuf_write import message_bytes
 if TYPE_CHECKING:
     from pathlib import Path
 
-SLOW = os.environ.get("MILLRACE_SLOW") == "1"
 #: Java's calendar is the Julian one before this day.
 GREGORIAN_MS = -12_219_292_800_000
 MYSQL = Artifact("io.debezium:debezium-connector-mysql:3.5.0.Final",
@@ -200,11 +200,12 @@ def test_protobuf_schemas_and_messages() -> None:
     assert not different, "\n".join(different[:5])
 
 
+@pytest.mark.scaled
 def test_protobuf_messages_are_read_as_java_reads_them() -> None:
     different = []
     cases = load("protobuf_read")
     # Parsing a text takes long: all of them are read in the slow run, here each sort.
-    chosen = cases if SLOW else [*cases[-48:], *cases[:-48:9]]
+    chosen = scaled([*cases[-48:], *cases[:-48:9]], cases)
     for case in chosen:
         if case["text"].count("Point ") > 1:
             continue  # Java's array elements carry the parameter of the message's first use

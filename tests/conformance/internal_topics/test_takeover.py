@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from compose.local.service import wait_until
 from compose.local.topics import read_topic
+from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,9 +24,6 @@ SOURCE = "org.apache.kafka.connect.file.FileStreamSourceConnector"
 def lines(bootstrap: str, topic: str) -> list[str]:
     return [(record.value or b"").decode() for record in read_topic(bootstrap, topic)]
 
-
-def wait(condition: Callable[[], bool], what: str, timeout: float = 40) -> None:
-    assert wait_until(condition, timeout, 0.1), what
 
 
 def offset_of(worker: JavaConnect | MillraceWorker, name: str) -> Any:
@@ -59,22 +56,25 @@ def populate(worker: JavaConnect | MillraceWorker, bootstrap: str, folder: Path,
         assert status == 201, body
     for kind, name in topics.items():
         size = (folder / f"{kind}.txt").stat().st_size
-        wait(lambda name=name, size=size: settled(worker, name, size), f"offset of {name} was not committed")  # type: ignore[misc]
+        eventually(lambda name=name, size=size: settled(worker, name, size), f"the offset of {name} is committed")  # type: ignore[misc]
         assert lines(bootstrap, name) == [f"{kind} before {n}" for n in range(100)]
     assert worker.request("PUT", f"/connectors/{topics['paused']}/pause")[0] == 202
     assert worker.request("PUT", f"/connectors/{topics['stopped']}/stop")[0] == 204
     assert worker.request("DELETE", f"/connectors/{topics['deleted']}")[0] == 204
-    wait(lambda: states(worker, topics["paused"]) == ("PAUSED", ["PAUSED"]), "not paused")
-    wait(lambda: states(worker, topics["stopped"])[0] == "STOPPED", "not stopped")
+    eventually(lambda: states(worker, topics["paused"]) == ("PAUSED", ["PAUSED"]), "it is paused")
+    eventually(lambda: states(worker, topics["stopped"])[0] == "STOPPED", "it is stopped")
     return topics
 
 
 def check_taken_over(worker: JavaConnect | MillraceWorker, bootstrap: str, folder: Path, topics: dict[str, str],
                      before: dict[str, Any]) -> None:
     """The second cluster knows all that the first knew, goes on from its offsets, and repeats nothing."""
-    wait(lambda: states(worker, topics["running"]) == ("RUNNING", ["RUNNING"]), f"{states(worker, topics['running'])}")
-    wait(lambda: states(worker, topics["paused"])[0] == "PAUSED", f"{states(worker, topics['paused'])}")
-    wait(lambda: states(worker, topics["stopped"])[0] == "STOPPED", f"{states(worker, topics['stopped'])}")
+    eventually(lambda: states(worker, topics["running"]) == ("RUNNING", ["RUNNING"]), "it runs again",
+               detail=lambda: states(worker, topics["running"]))
+    eventually(lambda: states(worker, topics["paused"])[0] == "PAUSED", "it is paused again",
+               detail=lambda: states(worker, topics["paused"]))
+    eventually(lambda: states(worker, topics["stopped"])[0] == "STOPPED", "it is stopped again",
+               detail=lambda: states(worker, topics["stopped"]))
     assert states(worker, topics["deleted"])[0] == "MISSING"
     assert worker.request("GET", f"/connectors/{topics['deleted']}")[0] == 404
     for kind in ("running", "paused", "stopped"):
@@ -87,8 +87,9 @@ def check_taken_over(worker: JavaConnect | MillraceWorker, bootstrap: str, folde
         assert worker.request("PUT", f"/connectors/{topics[kind]}/resume")[0] == 202
     for kind in ("running", "paused", "stopped"):
         wanted = [f"{kind} before {n}" for n in range(100)] + [f"{kind} after {n}" for n in range(50)]
-        wait(lambda kind=kind, wanted=wanted: lines(bootstrap, topics[kind]) == wanted,  # type: ignore[misc]
-             f"{topics[kind]} differs: {lines(bootstrap, topics[kind])[95:]}")
+        eventually(lambda kind=kind, wanted=wanted: lines(bootstrap, topics[kind]) == wanted,  # type: ignore[misc]
+                   f"{topics[kind]} holds all lines once",
+                   detail=lambda kind=kind: lines(bootstrap, topics[kind])[95:])  # type: ignore[misc]
 
 
 def snapshot(worker: JavaConnect | MillraceWorker, topics: dict[str, str]) -> dict[str, Any]:

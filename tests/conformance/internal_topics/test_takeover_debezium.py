@@ -16,8 +16,8 @@ import pymysql
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 
-from compose.local.service import wait_until
 from compose.local.topics import read_topic
+from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,9 +113,6 @@ async def members(bootstrap: str, group: str) -> int:
     finally:
         await admin.close()
 
-
-def wait(condition: Callable[[], bool], what: Callable[[], str]) -> None:
-    assert wait_until(condition, _DEADLINE_S, 0.25), what()
 
 
 def all_run(worker: JavaConnect | MillraceWorker, names: tuple[str, ...]) -> bool:
@@ -221,31 +218,34 @@ def test_there_and_back_under_load(bootstrap: str, mariadb: HasMariaDb, debezium
                 _ = current.stop() if how == "stop" else current.kill()
                 if start is debezium:
                     # Java's worker gives up at once while another program's dead members are in the group; ours waits for that.
-                    wait(lambda: asyncio.run(members(bootstrap, group)) == 0, lambda: "the group did not become empty")
+                    eventually(lambda: asyncio.run(members(bootstrap, group)) == 0, "the group is empty", _DEADLINE_S)
                 current = start(group=group, properties=properties)
-            wait(lambda worker=current: all_run(worker, names),  # type: ignore[misc]
-                 lambda worker=current: str([worker.request("GET", f"/connectors/{name}/status") for name in names]))  # type: ignore[misc]
+            eventually(lambda worker=current: all_run(worker, names),  # type: ignore[misc]
+                       "all run", _DEADLINE_S,
+                       detail=lambda worker=current: [  # type: ignore[misc]
+                           worker.request("GET", f"/connectors/{name}/status") for name in names])
             if how == "kill":  # what can't run here keeps nothing else from it, and is there again on the way back
                 state = "FAILED" if start is millrace else "RUNNING"
-                wait(lambda worker=current, state=state: state_of(worker, sink) == state,  # type: ignore[misc]
-                     lambda worker=current: str(worker.request("GET", f"/connectors/{sink}/status")))  # type: ignore[misc]
+                eventually(lambda worker=current, state=state: state_of(worker, sink) == state,  # type: ignore[misc]
+                           f"the sink is {state}", _DEADLINE_S,
+                           detail=lambda worker=current: worker.request("GET", f"/connectors/{sink}/status"))  # type: ignore[misc]
             wanted = writer.written + _STEP
-            wait(lambda wanted=wanted: len(values(bootstrap, file_topic)) >= wanted  # type: ignore[misc]
-                 and max((number for _, number, _ in changes(bootstrap, table_topic)), default=0) >= wanted,
-                 lambda turn=turn, wanted=wanted: (  # type: ignore[misc]
-                     f"turn {turn}: row {wanted} has not come; {writer.written} are written, {writer.failed!r}; there are "
-                     f"{len(values(bootstrap, file_topic))} lines, {len(changes(bootstrap, table_topic))} changes"))
+            eventually(lambda wanted=wanted: len(values(bootstrap, file_topic)) >= wanted  # type: ignore[misc]
+                       and max((number for _, number, _ in changes(bootstrap, table_topic)), default=0) >= wanted,
+                       f"row {wanted} comes in turn {turn}", _DEADLINE_S,
+                       detail=lambda: f"{writer.written} are written, {writer.failed!r}; there are "
+                       f"{len(values(bootstrap, file_topic))} lines, {len(changes(bootstrap, table_topic))} changes")
         writer.enough.set()
         writer.join()
         assert writer.failed is None
         last = writer.written
-        wait(lambda: max((number for _, number, _ in changes(bootstrap, table_topic)), default=0) >= last
-             and f"line {last}" in (value for _, value in values(bootstrap, file_topic)),
-             lambda: f"row {last} is missing")
+        eventually(lambda: max((number for _, number, _ in changes(bootstrap, table_topic)), default=0) >= last
+                   and f"line {last}" in (value for _, value in values(bootstrap, file_topic)),
+                   f"row {last} comes", _DEADLINE_S)
         with closing(connect(mariadb, database)) as connection, connection.cursor() as cursor:
             cursor.execute("SELECT id, note FROM orders")
             rows = dict(cursor.fetchall())
-        wait(lambda: fold(changes(bootstrap, table_topic)) == rows, lambda: "the fold of all events is not the table")
+        eventually(lambda: fold(changes(bootstrap, table_topic)) == rows, "the fold of all events is the table", _DEADLINE_S)
         lines = [value for _, value in values(bootstrap, file_topic)]
         everything = [f"line {number}" for number in range(1, last + 1)]
         events = [event for event in changes(bootstrap, table_topic) if event[0] != "r"]

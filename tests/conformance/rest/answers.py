@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from connectors.file.connector import FileStreamSourceConnector
+from tests.support.eventually import eventually
 from worker.source_config import EXTENSIONS, SOURCE_CONFIG
 
 from .scenario import FIRST, FOLLOWER, LEADER, Step
@@ -111,14 +112,15 @@ def roles(urls: Iterable[str], names: Names) -> dict[str, str]:
     """Which worker of a cluster of two leads: a follower refuses what it may not forward."""
     probe = Step("probe", "DELETE", "/connectors/probe?forward=false")
     first, second = urls
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        statuses = [ask(url, probe, names).status for url in (first, second)]
-        if sorted(statuses) == [404, 409]:
-            leads = statuses[0] == 404
-            return {FIRST: first, LEADER: first if leads else second, FOLLOWER: second if leads else first}
-        time.sleep(0.1)
-    raise AssertionError(f"no worker of {first}, {second} became the leader: {statuses}")
+    statuses: list[int] = []
+
+    def one_leads() -> bool:
+        statuses[:] = [ask(url, probe, names).status for url in (first, second)]
+        return sorted(statuses) == [404, 409]
+
+    eventually(one_leads, f"one of {first}, {second} leads", PATIENCE, every=0.1, detail=lambda: statuses)
+    leads = statuses[0] == 404
+    return {FIRST: first, LEADER: first if leads else second, FOLLOWER: second if leads else first}
 
 
 def run(steps: Iterable[Step], urls: Mapping[str, str], names: Names) -> dict[str, Any]:

@@ -1,12 +1,11 @@
 """A running worker held against its own OpenAPI document: whatever is asked, it answers as documented and never with 500.
 
 Schemathesis makes the requests, of what the document allows and of what it doesn't; always the same ones, so that a failure
-can be repeated. ``MILLRACE_SLOW=1`` makes many more of them.
+can be repeated. The slow suite makes many more of them.
 """
 from __future__ import annotations
 
 import json
-import os
 import secrets
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
@@ -28,6 +27,8 @@ from schemathesis.specs.openapi.checks import (
 from compose.local.http import call
 from compose.local.service import wait_until
 from compose.local.worker import MillraceWorker
+from tests.selection import scaled
+from tests.support.eventually import eventually
 from worker.rest.operations import NAMED
 from worker.rest.routes import ROUTES
 
@@ -36,9 +37,10 @@ if TYPE_CHECKING:
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_headers_conformance,
           response_schema_conformance]
-EXAMPLES = 100 if os.environ.get("MILLRACE_SLOW") else 7
+EXAMPLES = scaled(7, 100)
 #: Of connectors' lives, and of requests in each.
-STORIES, STEPS = (100, 20) if os.environ.get("MILLRACE_SLOW") else (25, 10)
+STORIES, STEPS = scaled((25, 10), (100, 20))
+pytestmark = pytest.mark.scaled
 #: Not asked: it ends the worker's work.
 LEFT_OUT = {"drainWorker"}
 CLASSES = ["FileStreamSource", "datagen", "mysql", "scylla", "cassandra", "spark"]
@@ -165,7 +167,7 @@ def test_it_answers_as_documented(schema: Any, url: str, file: str, route: Any, 
     _prepare(url, file)
     if route.operation.id in {"getTaskStatus", "restartTask", "restartConnector"}:
         call("PUT", f"{url}/connectors/runs/config", {**FILE, "file": file}, 30)
-        assert wait_until(lambda: _running(url), 30, 0.05)
+        eventually(lambda: _running(url), "the connectors run", 30, every=0.05)
     for query in QUERIES.get(route.operation.id, ({},)):
         case = _good(operation, route, file)
         case.query = query

@@ -1,12 +1,11 @@
 """The REST API over a long story, asked of Kafka Connect itself and of Millrace workers on a real Kafka.
 
-``golden.json`` holds what Kafka Connect answered; with ``MILLRACE_SLOW=1`` the first test asks it again, so that nobody has to
+``golden.json`` holds what Kafka Connect answered; in the slow suite the first test asks it again, so that nobody has to
 believe the file.
 """
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +29,7 @@ def golden() -> dict[str, Any]:
     return answers
 
 
-@pytest.mark.skipif(os.environ.get("MILLRACE_SLOW") != "1", reason="Java is asked again with MILLRACE_SLOW=1")
+@pytest.mark.slow
 def test_kafka_connect_still_answers_so(java_connect: Callable[..., Any], golden: dict[str, Any],
                                         tmp_path_factory: pytest.TempPathFactory) -> None:
     answers = story(java_connect, tmp_path_factory.mktemp("rest"))

@@ -1,10 +1,9 @@
 """Change events through Kafka Connect's worker with Debezium's transforms, and through Millrace's: the same bytes in Kafka.
 
-Hypothesis chooses the configurations and the events. ``MILLRACE_SLOW=1`` takes more of them.
+Hypothesis chooses the configurations and the events. The slow suite takes more of them.
 """
 from __future__ import annotations
 
-import os
 import random
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from tests.conformance.transforms import debezium_cases as cases
 from tests.conformance.transforms.debezium_expressions import CEL
 from tests.conformance.transforms.strategies import collect
 from tests.conformance.transforms.worker_pair import Outcome, compare, run_java, run_millrace
+from tests.selection import scaled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from tests.conftest import HasBootstrap
 
 Json = dict[str, Any]
-_SLOW = os.environ.get("MILLRACE_SLOW") == "1"
-_COUNT = 25 if _SLOW else 2
+pytestmark = pytest.mark.scaled
+_COUNT = scaled(2, 25)
 _KINDS: dict[str, Callable[[random.Random], list[Json]]] = {
     "changed": lambda source: cases.changed_cases(cases.Events(source)),
     "headers": lambda source: cases.header_cases(cases.Events(source)),

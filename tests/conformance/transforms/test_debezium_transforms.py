@@ -1,12 +1,11 @@
 """Debezium's transforms beside Debezium's own classes: the same records and configurations, the same results.
 
-The recorded answers are always compared. With MILLRACE_SLOW=1, a JDK and the jars, Java is asked again, so that a stale
+The recorded answers are always compared. In the slow suite Java is asked again, so that a stale
 recording shows. Expressions are compared as Groovy in Debezium, as Groovy here, and as CEL.
 """
 from __future__ import annotations
 
 import json
-import os
 from typing import Any
 
 import pytest
@@ -99,9 +98,8 @@ def test_cases_are_those_of_the_generator() -> None:
     assert debezium_cases.cases() == CASES
 
 
+@pytest.mark.slow
 def test_recording_is_what_debezium_says_today() -> None:
-    if os.environ.get("MILLRACE_SLOW") != "1":
-        pytest.skip("asks Java about each case again: set MILLRACE_SLOW=1")
     try:
         answer = debezium_cases.ask_java(CASES)
     except StackError as error:

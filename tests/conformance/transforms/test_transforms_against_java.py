@@ -1,11 +1,10 @@
 """Millrace's transforms beside Kafka Connect's and Debezium's own: the same records, the same configurations, the same results.
 
-The recorded vectors are always compared. With ``MILLRACE_SLOW=1`` Java is asked again, so that a stale recording shows.
+The recorded vectors are always compared. In the slow suite Java is asked again, so that a stale recording shows.
 """
 from __future__ import annotations
 
 import json
-import os
 
 import pytest
 
@@ -78,7 +77,7 @@ def test_properties_are_read_as_java_reads_them() -> None:
             assert parse(text) == java, repr(text)
 
 
-@pytest.mark.skipif(os.environ.get("MILLRACE_SLOW") != "1", reason="Java is asked again with MILLRACE_SLOW=1")
+@pytest.mark.slow
 def test_recording_is_what_java_says_today() -> None:
     try:
         answer = generate_vectors.run_java(CASES)

@@ -1,11 +1,10 @@
 """Records through Kafka Connect's worker and through Millrace's, with the same transforms: the same bytes must come to Kafka.
 
-``MILLRACE_SLOW=1`` takes more configurations, and others.
+The slow suite takes more configurations, and others.
 """
 from __future__ import annotations
 
 import json
-import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,6 +14,7 @@ import pytest
 from compose.local.errors import StackError
 from tests.conformance.transforms.strategies import KINDS, case, collect
 from tests.conformance.transforms.worker_pair import Outcome, compare, run_java, run_millrace
+from tests.selection import scaled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,9 +25,9 @@ Json = dict[str, Any]
 
 KAFKA = "org.apache.kafka.connect.transforms."
 DATA = "org.apache.kafka.connect.data."
-SLOW = os.environ.get("MILLRACE_SLOW") == "1"
+pytestmark = pytest.mark.scaled
 #: Configurations per transform, and records per configuration.
-COUNT, RECORDS, SEED = (20, 10, 1000) if SLOW else (3, 6, 1)
+COUNT, RECORDS, SEED = scaled((3, 6, 1), (20, 10, 1000))
 
 
 def one(kind: str, options: Json, *records: Json, **more: str) -> Json:

@@ -1,6 +1,6 @@
 """What ``validate`` answers on some 500 configurations, beside the recorded answers of Kafka Connect 4.1.2's worker.
 
-``record.py`` asks that worker; with ``MILLRACE_SLOW=1`` it is asked again. All of an answer is compared but
+``record.py`` asks that worker; in the slow suite it is asked again. All of an answer is compared but
 documentation: status, groups and options in their order, definitions, values, recommendations, visibility, errors. Differences
 are those that ``tests.conformance.rest.differences.VALIDATION`` names.
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-import os
 import re
 from typing import TYPE_CHECKING, Any, Final
 
@@ -93,7 +92,7 @@ async def test_class_names(option: str, value: str, difference: str) -> None:
         f"Invalid value {value} for configuration {option}: Class {value} could not be found."])
 
 
-@pytest.mark.skipif(os.environ.get("MILLRACE_SLOW") != "1", reason="Java is asked again with MILLRACE_SLOW=1")
+@pytest.mark.slow
 def test_kafka_connect_still_answers_so(java_connect: Callable[..., Any], recorded: dict[str, Any]) -> None:
     for number, (key, answers) in enumerate(recorded.items()):
         worker = java_connect(group=f"validate-{number}", properties=json.loads(key))

@@ -1,13 +1,12 @@
-"""The tests of this folder on other versions of Cassandra too: `MILLRACE_CASSANDRA_41=1` and `MILLRACE_CASSANDRA_6=1`."""
+"""The tests of this folder run on other versions of Cassandra as well, in the slow suite."""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import pytest
 
-from compose.local.cassandra import VERSIONS, CassandraNode, wanted
+from compose.local.cassandra import VERSIONS, CassandraNode
 from compose.local.console import say
-from compose.local.errors import Unavailable
 from compose.local.jvm import FAST_START
 
 if TYPE_CHECKING:
@@ -18,15 +17,11 @@ if TYPE_CHECKING:
 DEFAULT = "5.0"
 
 
-@pytest.fixture(scope="session", params=VERSIONS)
+@pytest.fixture(scope="session", params=[
+    version if version == DEFAULT else pytest.param(version, marks=pytest.mark.slow) for version in VERSIONS])
 def cassandra_version(request: pytest.FixtureRequest) -> str:
-    """Every version of Cassandra in turn; those that are not asked for by their variable are skipped."""
-    version = str(request.param)
-    try:
-        wanted(version)
-    except Unavailable as reason:
-        pytest.skip(str(reason))
-    return version
+    """Every version of Cassandra in turn."""
+    return str(request.param)
 
 
 @pytest.fixture(scope="session")

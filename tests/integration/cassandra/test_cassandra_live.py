@@ -2,12 +2,12 @@
 from __future__ import annotations
 
 import re
-import time
 from typing import TYPE_CHECKING, Any
 
 from compose.local.cassandra_cluster import execute
 from compose.local.worker import MillraceWorker
 from tests.chaos.cassandra_load import updates
+from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,13 +15,6 @@ if TYPE_CHECKING:
 
     from tests.conftest import HasCassandra
 
-
-def until(condition: Callable[[], Any], what: Callable[[], object], limit: float = 60.0) -> Any:
-    end = time.monotonic() + limit
-    while not (found := condition()):
-        assert time.monotonic() < end, what()
-        time.sleep(0.05)
-    return found
 
 
 def rows(table: str, count: int) -> list[str]:
@@ -63,31 +56,35 @@ def test_a_connector_over_rest(cassandra: HasCassandra, cassandra_keyspace: Call
                 found[attribute] = found.get(attribute, 0) + float(value)
             return found
 
-        until(lambda: worker.states(name)[1] == ["RUNNING", "RUNNING", "UNASSIGNED"], lambda: ask("GET", "/explain"))
+        eventually(lambda: worker.states(name)[1] == ["RUNNING", "RUNNING", "UNASSIGNED"],
+                   "two of three tasks run", detail=lambda: ask("GET", "/explain"))
         assert "node.labels" in ask("GET", "/explain")["tasks"][2]["why_not_running"]
         # The third share of the backfill waits with its task: without that directory two tasks share it all.
-        until(lambda: backfill("initial")["rows_done"] > 0, lambda: backfill("initial"))
+        eventually(lambda: backfill("initial")["rows_done"] > 0, "the snapshot has rows", detail=lambda: backfill("initial"))
         ask("PUT", "/snapshots/initial/pause")
-        until(lambda: backfill("initial")["state"] == "paused", lambda: backfill("initial"))
+        eventually(lambda: backfill("initial")["state"] == "paused", "the snapshot is paused",
+                   detail=lambda: backfill("initial"))
         paused = {"SnapshotPaused": 2, "SnapshotRunning": 0, "TotalTableCount": 2, "RemainingTableCount": 2}
-        until(lambda: numbers().items() >= {**paused, "RowsScanned": backfill("initial")["rows_done"]}.items(), numbers)
+        eventually(lambda: numbers().items() >= {**paused, "RowsScanned": backfill("initial")["rows_done"]}.items(),
+                   "the metrics show the pause", detail=numbers)
         worker.create(name, {**config, "tasks.max": "2", "snapshot.rows.per.second": "0",
                              "cdc.raw.directories": f"one={cassandra.cdc_raw},two={empty}"})
         worker.wait_running(name, 2)
         assert backfill("initial")["state"] == "paused"
         ask("PUT", "/snapshots/initial/resume")
-        until(lambda: backfill("initial")["state"] == "completed", lambda: backfill("initial"))
+        eventually(lambda: backfill("initial")["state"] == "completed", "the snapshot is completed",
+                   detail=lambda: backfill("initial"))
         assert backfill("initial")["rows_done"] >= 200
         # Both tasks tell the end of their share; also after they start again, when nothing is read.
         over = {"SnapshotCompleted": 2, "SnapshotPaused": 0, "SnapshotRunning": 0, "TotalTableCount": 0,
                 "RemainingTableCount": 0, "SnapshotAborted": 0, "SnapshotSkipped": 0,
                 "RowsScanned": backfill("initial")["rows_done"]}
-        until(lambda: numbers().items() >= over.items(), numbers)
+        eventually(lambda: numbers().items() >= over.items(), "the metrics show the end", detail=numbers)
         took = numbers()["SnapshotDurationInSeconds"]
         ask("PUT", "/stop")
-        until(lambda: not numbers(), numbers)
+        eventually(lambda: not numbers(), "the metrics of a stopped connector are gone", detail=numbers)
         ask("PUT", "/resume")
-        until(lambda: numbers().items() >= over.items(), numbers)
+        eventually(lambda: numbers().items() >= over.items(), "the metrics show the end", detail=numbers)
         assert numbers()["SnapshotDurationInSeconds"] == took > 0
 
         # Changes from the moment on at which cdc is turned on; what the table held before is read on its own, once.
@@ -99,8 +96,9 @@ def test_a_connector_over_rest(cassandra: HasCassandra, cassandra_keyspace: Call
             return [each for each in ask("GET", "/snapshots") if each["origin"] == "new"]
 
         execute(cassandra.address, f"ALTER TABLE {name}.late WITH cdc = true", *rows(f"{name}.late", 20))
-        until(lambda: keys_of_late(snapshot=False) == list(range(20)), lambda: ask("GET", "/status"))
-        until(lambda: [each["state"] for each in new()] == ["completed"], new)
+        eventually(lambda: keys_of_late(snapshot=False) == list(range(20)), "20 changes come",
+                   detail=lambda: ask("GET", "/status"))
+        eventually(lambda: [each["state"] for each in new()] == ["completed"], "the new table is read", detail=new)
         assert [each["table"] for each in new()[0]["tables"]] == [f"{name}.late"]
         once = keys_of_late(snapshot=True)
         assert len(set(once)) == len(once)
@@ -109,7 +107,7 @@ def test_a_connector_over_rest(cassandra: HasCassandra, cassandra_keyspace: Call
         # The next table is read after the start: of the first one nothing comes again.
         execute(cassandra.address, f"CREATE TABLE {name}.later (pk int PRIMARY KEY, v text) WITH cdc = true",
                 *rows(f"{name}.later", 3))
-        until(lambda: [each["state"] for each in new()] == ["completed"] * 2, new)
+        eventually(lambda: [each["state"] for each in new()] == ["completed"] * 2, "two new tables are read", detail=new)
         assert keys_of_late(snapshot=True) == once
 
         # What is written while cdc is off is not in the log: once it is on again, the table is read again.
@@ -118,10 +116,10 @@ def test_a_connector_over_rest(cassandra: HasCassandra, cassandra_keyspace: Call
                     if each["offset"].get("table") == f"{name}.late"]
 
         execute(cassandra.address, f"ALTER TABLE {name}.late WITH cdc = false")
-        until(lambda: (seen := seen_off()) and all(seen), seen_off)
+        eventually(lambda: (seen := seen_off()) and all(seen), "all tasks have seen cdc off", detail=seen_off)
         execute(cassandra.address, f"INSERT INTO {name}.late (pk, v) VALUES (1000, 'unseen')",  # noqa: S608 - our own keyspace
                 f"ALTER TABLE {name}.late WITH cdc = true")
-        until(lambda: [each["state"] for each in new()] == ["completed"] * 3, new)
+        eventually(lambda: [each["state"] for each in new()] == ["completed"] * 3, "the table is read again", detail=new)
         assert len([each for each in new() if "~" in each["id"]]) == 1
         assert 1000 in keys_of_late(snapshot=True)
         assert 1000 not in once
@@ -130,17 +128,18 @@ def test_a_connector_over_rest(cassandra: HasCassandra, cassandra_keyspace: Call
         for snapshot in (True, False):
             assert {each.key[0] for each in found if each.source.snapshot is snapshot} == set(range(200))
 
-        lag = until(lambda: (now := ask("GET", "/lag"))["bytes_behind"] == 0 and now, lambda: ask("GET", "/lag"))
+        lag = eventually(lambda: (now := ask("GET", "/lag"))["bytes_behind"] == 0 and now, "everything is read",
+                         detail=lambda: ask("GET", "/lag"))
         assert lag["time_behind_s"] == 0.0
         tables = [f"{name}.{each}" for each in ("late", "later", "t")]
         assert {each["table"]: each["events_behind"] for each in lag["tables"]} == dict.fromkeys(tables, 0)
         assert [each["table"] for each in ask("GET", "/tables")] == tables
 
         asked = ask("POST", "/snapshots", {"tables": [f"{name}.late"]})["id"]
-        until(lambda: backfill(asked)["state"] == "completed", lambda: backfill(asked))
+        eventually(lambda: backfill(asked)["state"] == "completed", "the snapshot is completed", detail=lambda: backfill(asked))
         ask("DELETE", f"/snapshots/{asked}")
-        until(lambda: all(each["partition"].get("snapshot") != asked for each in ask("GET", "/offsets")["offsets"]),
-              lambda: ask("GET", "/offsets"))
+        eventually(lambda: all(each["partition"].get("snapshot") != asked for each in ask("GET", "/offsets")["offsets"]),
+                   "its offsets are gone", detail=lambda: ask("GET", "/offsets"))
 
         # Numbers are reported every second or so.
         lines = [f'cassandra_cdc_directory_available{{connector="{name}",task="0",node="one"}} 1.0',
@@ -152,11 +151,11 @@ def test_a_connector_over_rest(cassandra: HasCassandra, cassandra_keyspace: Call
             text: str = worker.request("GET", "/metrics")[1]
             return text
 
-        until(lambda: (text := told()) and all(line in text for line in lines), told)
+        eventually(lambda: (text := told()) and all(line in text for line in lines), "the metrics are reported", detail=told)
 
         # Under another topic.prefix nothing of this can be used, but it can be forgotten.
         ask("PUT", "/stop")
-        until(lambda: worker.states(name)[0] == "STOPPED", lambda: ask("GET", "/status"))
+        eventually(lambda: worker.states(name)[0] == "STOPPED", "it is stopped", detail=lambda: ask("GET", "/status"))
         worker.create(name, {**config, "topic.prefix": f"{name}x"})
         ask("DELETE", "/offsets")
         assert ask("GET", "/offsets")["offsets"] == []

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import json
 import secrets
-import time
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -22,10 +21,11 @@ from compose.local.worker import MillraceWorker
 from connectors.cql.session import CqlSession, SessionSettings
 from connectors.errors import Fatal
 from tests.support.cassandra_load import Workload, plain_row
+from tests.support.eventually import eventually
 from tests.support.job_process import Job
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from compose.local.cassandra_cluster import CassandraCluster
@@ -74,13 +74,6 @@ def folded(events: list[tuple[bytes, Any]]) -> dict[tuple[Any, ...], dict[str, A
             rows[key] = event["after"]
     return {(row["pk"], row["c1"], row["c2"]): plain_row(row) for row in rows.values()}
 
-
-def until(condition: Callable[[], bool], limit: float, told: Callable[[], object]) -> None:
-    """Wait for a condition."""
-    end = time.monotonic() + limit
-    while not condition():
-        assert time.monotonic() < end, told()
-        time.sleep(0.1)
 
 
 class Database:
@@ -182,8 +175,9 @@ def test_three_replicas_become_one_table(cassandra_cluster: CassandraCluster, da
                 read_on(form)
                 database.run(workload, STATEMENTS)
                 database.insert(workload.table, last)
-                until(lambda last=last, form=form: told_by_all(form, last), 180, difference)  # type: ignore[misc]
-                until(all_equal, 60, difference)
+                eventually(lambda last=last, form=form: told_by_all(form, last),  # type: ignore[misc]
+                           "all rows have come", 180, detail=difference)
+                eventually(all_equal, "the tables are equal", every=0.1, detail=difference)
             stages = {each: job.metrics.get(f"materializer_latency_{each}_samples_total", 0) for each in (
                 "write_to_read", "read_to_topic", "topic_to_rows", "read_to_rows", "write_to_rows")}
             assert all(stages.values()), stages

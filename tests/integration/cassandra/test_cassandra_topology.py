@@ -6,7 +6,6 @@ import asyncio
 import base64
 import contextlib
 import json
-import os
 import secrets
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -25,6 +24,7 @@ from connectors.errors import Fatal, Retriable
 from connectors.formats.partition_update_raw import form_of
 from tests.integration.cassandra.log_world import clean, selected, unlike
 from tests.support.cassandra_load import Workload
+from tests.support.eventually import eventually_async
 from tests.support.partition_merge import Table
 from tests.unit.connectors.cql.mutation_world import SOURCE
 
@@ -155,10 +155,11 @@ class Scene:
 
     async def told(self, key: int, nodes: Collection[str]) -> None:
         """Wait until the logs of nodes have told of a partition."""
-        async with asyncio.timeout(PATIENCE_S):
-            while not all(key in self.keys(node) for node in nodes):
-                await asyncio.sleep(0.2)
-                await self.read()
+        async def reported() -> bool:
+            await self.read()
+            return all(key in self.keys(node) for node in nodes)
+
+        await eventually_async(reported, f"the logs of {nodes} report partition {key}", PATIENCE_S, every=0.2)
 
     async def assert_folds(self, *alone: str) -> None:
         """All logs together, and those of some nodes alone, make the tables as all replicas show them."""
@@ -198,7 +199,7 @@ async def test_a_node_that_dies_and_comes_back(cassandra_cluster: CassandraClust
         await scene.assert_folds(*nodes)
 
 
-@pytest.mark.skipif(os.environ.get("MILLRACE_SLOW") != "1", reason="starts five nodes: with MILLRACE_SLOW=1 only")
+@pytest.mark.slow
 async def test_a_node_that_joins_and_one_that_leaves(bootstrap: str, tmp_path: Path) -> None:
     with CassandraCluster(tmp_path / "cluster", jvm_options=FAST_START, say=say) as cluster:
         async with Scene(cluster, bootstrap, tmp_path / "worker") as scene:

@@ -1,7 +1,6 @@
 """The file connector beside Kafka Connect's own: the same lines, the same positions, each goes on where the other stopped."""
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from compose.local.connect import JavaConnect
 from connectors.errors import ConfigInvalid
 from connectors.file.connector import FileStreamSourceConnector
 from connectors.testing import Run, SavedOffsets
+from tests.support.eventually import eventually_async
 
 LINES = b'first\n\nwith\ttab and trailing blanks  \r\nold mac\rthen\r\n\r\nquote " and \\ and {json}\nlast of all\nunfinished'
 DEADLINE = 60.0
@@ -40,18 +40,13 @@ async def run_java(java: JavaConnect, name: str, path: Path, topic: str) -> None
 
 async def stop_java(java: JavaConnect, name: str) -> None:
     await call(java, "PUT", f"/connectors/{name}/stop")
-    await until(lambda: call(java, "GET", f"/connectors/{name}/status"),
-                lambda status: status["connector"]["state"] == "STOPPED" and not status["tasks"])
 
+    async def stopped() -> bool:
+        status = await call(java, "GET", f"/connectors/{name}/status")
+        return status["connector"]["state"] == "STOPPED" and not status["tasks"]
 
-async def until(ask: Callable[[], Any], good: Callable[[Any], bool]) -> Any:
-    end = time.monotonic() + DEADLINE
-    while True:
-        answer = await ask()
-        if good(answer):
-            return answer
-        assert time.monotonic() < end, f"not in {DEADLINE:g} s: {answer}"
-        await asyncio.sleep(0.05)
+    await eventually_async(stopped, f"{name} is stopped", DEADLINE, every=0.05)
+
 
 
 async def values_of(bootstrap: str, topic: str, count: int) -> list[tuple[bytes | None, bytes | None]]:
@@ -64,9 +59,16 @@ async def values_of(bootstrap: str, topic: str, count: int) -> list[tuple[bytes 
         await consumer.stop()
 
 
-def position(java: JavaConnect, name: str, expected: int) -> Any:
-    return until(lambda: call(java, "GET", f"/connectors/{name}/offsets"),
-                 lambda answer: answer["offsets"] and answer["offsets"][0]["offset"]["position"] == expected)
+async def position(java: JavaConnect, name: str, expected: int) -> Any:
+    answer: Any = None
+
+    async def reached() -> bool:
+        nonlocal answer
+        answer = await call(java, "GET", f"/connectors/{name}/offsets")
+        return bool(answer["offsets"]) and answer["offsets"][0]["offset"]["position"] == expected
+
+    await eventually_async(reached, f"{name} is at {expected}", DEADLINE, every=0.05, detail=lambda: answer)
+    return answer
 
 
 async def test_each_goes_on_where_the_other_stopped(java: JavaConnect, bootstrap: str, tmp_path: Path,

@@ -1,8 +1,9 @@
 """What the cluster tests share."""
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
+
+from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -12,16 +13,8 @@ if TYPE_CHECKING:
 
 
 def wait_for(condition: Callable[[], bool], what: str, deadline_s: float = 30.0) -> None:
-    """Look until it holds; a worker that refuses connections counts as not yet."""
-    end = time.monotonic() + deadline_s
-    while True:
-        try:
-            if condition():
-                return
-        except (OSError, LookupError):
-            pass
-        assert time.monotonic() < end, f"{what}: not within {deadline_s} s"
-        time.sleep(0.02)
+    """Wait for a condition; a worker that refuses connections, or does not know the connector yet, is no error."""
+    eventually(condition, what, deadline_s, ignore=(OSError, LookupError))
 
 
 def file_source(source: Path, topic: str) -> dict[str, object]:

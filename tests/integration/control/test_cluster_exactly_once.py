@@ -16,6 +16,7 @@ from connectors.errors import Retriable
 from offsets.fetch import abandon_producer
 from tests.chaos.delivery import Load
 from tests.integration.control._cluster import datagen, wait_for
+from tests.support.eventually import eventually_async
 from worker.control.fencing import fence_producers
 
 Factory = Callable[..., MillraceWorker]
@@ -105,9 +106,10 @@ async def test_offsets_behind_anothers_open_transaction_are_waited_for(
         return [identify(json.loads(each.value or b""))[1] for each in found]
 
     async def grows(count: int) -> None:
-        async with asyncio.timeout(40):
-            while len(await committed()) < count:
-                await asyncio.sleep(0.1)
+        async def enough() -> bool:
+            return len(await committed()) >= count
+
+        await eventually_async(enough, f"{count} records are committed", every=0.1)
 
     await grows(20)
     other = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=unique("other"))

@@ -18,6 +18,7 @@ from aiokafka import AIOKafkaConsumer
 from offsets.admin import TopicAdmin
 from offsets.store import OffsetStore
 from offsets.topics import ensure_internal_topic, internal_topic
+from tests.support.eventually import eventually_async
 from worker.host.main import serve
 from worker.pipe import Peer
 from worker.protocol import (
@@ -151,11 +152,8 @@ class Control:
         return None
 
     async def until(self, condition: Callable[[], Any], deadline_s: float = 30) -> Any:
-        """Wait until ``condition`` gives something true."""
-        async with asyncio.timeout(deadline_s):
-            while not (found := condition()):
-                await asyncio.sleep(0.02)
-        return found
+        """Wait until ``condition`` gives something true; a failure shows the host's last events."""
+        return await eventually_async(condition, "the host has come so far", deadline_s, detail=lambda: self.events[-20:])
 
     def states(self, task: TaskId) -> list[str]:
         return [event.state for event in self.events if isinstance(event, TaskState) and event.id == task]
@@ -180,18 +178,18 @@ class Control:
 
     async def saved_is(self, expected: dict[str, int], deadline_s: float = 30) -> None:
         found: dict[str, int] = {}
-        try:
-            async with asyncio.timeout(deadline_s):
-                while (found := await self.saved()) != expected:
-                    await asyncio.sleep(0.05)
-        except TimeoutError:
-            assert found == expected
+
+        async def reached() -> bool:
+            nonlocal found
+            found = await self.saved()
+            return found == expected
+
+        await eventually_async(reached, f"the offsets are {expected}", deadline_s, every=0.05, detail=lambda: found)
 
     async def consume(self, topic: str, count: int, deadline_s: float = 30, isolation: str = "read_committed") -> list[Any]:
         """All records of a topic, at least ``count`` of them, to its end."""
         async with asyncio.timeout(deadline_s), TopicAdmin(self.client) as admin:
-            while await admin.partitions(topic) is None:
-                await asyncio.sleep(0.05)
+            await eventually_async(lambda: admin.partitions(topic), f"topic {topic} exists", deadline_s, every=0.05)
         consumer = AIOKafkaConsumer(topic, bootstrap_servers=self.client["bootstrap_servers"], auto_offset_reset="earliest",
                                     isolation_level=isolation, check_crcs=True)
         await consumer.start()

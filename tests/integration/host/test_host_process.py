@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
+from tests.support.eventually import eventually_async
 from worker.protocol import (
     AlterOffsets,
     ConnectorState,
@@ -95,9 +96,7 @@ async def test_a_killed_parent_takes_the_host_with_it() -> None:
     child = int(await parent.stdout.readline())
     parent.send_signal(signal.SIGKILL)
     await parent.wait()
-    async with asyncio.timeout(10):
-        while alive(child):
-            await asyncio.sleep(0.05)
+    await eventually_async(lambda: not alive(child), "the host has ended", 10, every=0.05)
 
 
 def alive(pid: int) -> bool:

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,7 +13,7 @@ from tests.integration.host.conftest import told
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-pytestmark = pytest.mark.skipif(os.environ.get("MILLRACE_SLOW") != "1", reason="kills brokers: with MILLRACE_SLOW=1 only")
+pytestmark = pytest.mark.slow
 MODES = [pytest.param({}, id="at-least-once"),
          pytest.param({"exactly_once_source_support": "enabled", "producer_transaction_timeout_ms": 10_000}, id="exactly-once")]
 

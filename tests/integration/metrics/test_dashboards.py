@@ -12,6 +12,7 @@ from compose.local.cassandra_cluster import execute
 from compose.local.service import wait_until
 from tests.integration.metrics.conftest import PLUGIN
 from tests.integration.metrics.public_queries import DASHBOARDS, EXPECTED_EMPTY
+from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -80,7 +81,7 @@ def test_numbers_are_true(installation: Installation) -> None:
             "kafka_connect_metrics_outgoing_byte_rate > 0", "kafka_connect_metrics_incoming_byte_rate > 0",
             'jvm_memory_used_bytes{process="host-0"} > 1e7', 'jvm_threads_current{process="control"} >= 2',
             "sum(jvm_gc_collection_seconds_count) > 0", "millrace_metrics_render_seconds > 0"):
-        assert wait_until(lambda query=query: bool(server.query(query)), 20, 0.5), query  # type: ignore[misc]
+        eventually(lambda query=query: server.query(query), f"{query} has an answer", 20, every=0.5)  # type: ignore[misc]
 
 
 def queries_of(board: Path) -> Iterator[tuple[str, str]]:

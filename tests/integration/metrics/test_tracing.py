@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from aiokafka import AIOKafkaConsumer
 
-from compose.local.service import wait_until
+from tests.support.eventually import eventually
 from tests.support.otlp_receiver import OtlpReceiver
 
 if TYPE_CHECKING:
@@ -41,9 +41,10 @@ def test_batches_are_traced_from_the_source_to_kafka(millrace: Callable[..., Mil
         headers = asyncio.run(traceparents(bootstrap, name, 300))
         produced = {(trace, span) for _, trace, span, sampled in (each.split("-") for each in headers) if sampled == "01"}
         assert len(produced) >= 2
-        assert wait_until(lambda: {(each.trace, each.span) for each in receiver.spans if each.name == "produce"} >= produced,
-                          30, 0.1)
-        assert wait_until(lambda: sum(each.name == "batch" for each in receiver.spans) >= len(produced), 30, 0.1)
+        eventually(lambda: {(each.trace, each.span) for each in receiver.spans if each.name == "produce"} >= produced,
+                   "every record has its span", 30, every=0.1)
+        eventually(lambda: sum(each.name == "batch" for each in receiver.spans) >= len(produced),
+                   "every batch has its span", 30, every=0.1)
     spans = {each.span: each for each in receiver.spans}
     for trace, span in produced:
         produce = spans[span]

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from tests.conftest import HasMariaDb
 
 
-@pytest.fixture(params=["mariadb", "mysql"])
+@pytest.fixture(params=["mariadb", pytest.param("mysql", marks=pytest.mark.slow)])
 def server(request: pytest.FixtureRequest) -> Any:
-    """The MariaDB of all tests, and then the MySQL of all tests where the run has one (``MILLRACE_SLOW=1``)."""
+    """The MariaDB of all tests, and then the MySQL of all tests in the slow suite."""
     return request.getfixturevalue(request.param)
 
 

@@ -25,6 +25,7 @@ from compose.local.console import say
 from compose.local.jvm import FAST_START
 from compose.local.kafka import KafkaCluster
 from compose.local.mariadb import MariaDb
+from tests.support.eventually import eventually_async
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -256,32 +257,34 @@ def _decoded(raw: bytes | None, prefix: str) -> tuple[Any, Any]:
 async def _until_snapshot(bootstrap: str, prefixes: Sequence[str], rows: int,
                           check: Callable[[], Awaitable[None]]) -> dict[str, int]:
     """Wait until every prefix has its snapshot; the number of records of each topic then."""
-    end = time.monotonic() + _DEADLINE
-    while True:
+    held: list[int] = []
+
+    async def read() -> dict[str, int] | None:
         topics = await read_topics(bootstrap, prefixes)
-        held = [sum(len(records) for topic, records in topics.items() if topic.startswith(f"{prefix}.{DATABASE}."))
-                for prefix in prefixes]
+        held[:] = [sum(len(records) for topic, records in topics.items() if topic.startswith(f"{prefix}.{DATABASE}."))
+                   for prefix in prefixes]
         if all(count >= rows for count in held):
             return {topic: len(records) for topic, records in topics.items()}
-        if time.monotonic() > end:
-            raise AssertionError(f"the snapshots have {held} of {rows} rows each after {_DEADLINE:g} s")
         await check()
-        await asyncio.sleep(0.1)
+        return None
+
+    return await eventually_async(read, f"the snapshots have {rows} rows each", _DEADLINE, every=0.1, detail=lambda: held)
 
 
 async def _until_last(bootstrap: str, prefixes: Sequence[str], check: Callable[[], Awaitable[None]]) -> None:
     """Wait until every prefix has the change that was written last."""
-    end = time.monotonic() + _DEADLINE
     waiting = set(prefixes)
-    while waiting:
+
+    async def read() -> bool:
         last = [f"{prefix}.{DATABASE}.{_LAST_TABLE}" for prefix in waiting]
         for topic, records in (await read_topics(bootstrap, last)).items():
             if any(decoded(record.value)["after"]["id"] == _LAST_ID for record in records):
                 waiting.discard(topic.split(".")[0])
-        if waiting and time.monotonic() > end:
-            raise AssertionError(f"the last change has not come to {sorted(waiting)} in {_DEADLINE:g} s")
         await check()
-        await asyncio.sleep(0.1 if waiting else 0)
+        return not waiting
+
+    await eventually_async(read, "every prefix has the last change", _DEADLINE, every=0.1,
+                           detail=lambda: f"without it: {sorted(waiting)}")
 
 
 async def _until_there(bootstrap: str, expected: Mapping[str, Mapping[str, int]]) -> None:
@@ -303,13 +306,14 @@ async def _ask(worker: Worker, method: str, path: str, body: object = None) -> A
 
 async def _stopped(worker: Worker, name: str) -> None:
     await _ask(worker, "PUT", f"/connectors/{name}/stop")
-    end = time.monotonic() + _DEADLINE
-    while True:
+    status: Any = None
+
+    async def stopped() -> bool:
+        nonlocal status
         status = await _ask(worker, "GET", f"/connectors/{name}/status")
-        if status["connector"]["state"] == "STOPPED" and not status["tasks"]:
-            return
-        assert time.monotonic() < end, f"{name} does not stop: {status}"
-        await asyncio.sleep(0.05)
+        return status["connector"]["state"] == "STOPPED" and not status["tasks"]
+
+    await eventually_async(stopped, f"{name} is stopped", _DEADLINE, every=0.05, detail=lambda: status)
 
 
 async def capture(bootstrap: str, workers: Mapping[str, Worker], database: MariaDb, variants: Sequence[str] = tuple(VARIANTS),

@@ -1,15 +1,13 @@
 """The same writes captured by this connector and by Debezium for MariaDB: every record equal, schemas included.
 
-Debezium's records are recordings (``recordings/README.md``). With ``MILLRACE_DEBEZIUM=1`` Debezium runs beside ours on the same
+Debezium's records are recordings (``recordings/README.md``). In the slow suite Debezium runs beside ours on the same
 server, and the recordings are compared with what it says now.
 """
 from __future__ import annotations
 
 import asyncio
 import copy
-import os
 import secrets
-import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -18,6 +16,8 @@ from compose.local.errors import Unavailable
 from compose.local.worker import MillraceWorker
 from tests.integration.mysql import debezium_world as world
 from tests.integration.mysql.debezium_compare import Deliberate, differences, heartbeats, listing, unexplained, unused
+from tests.selection import scaled
+from tests.support.eventually import eventually_async
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from compose.local.connect import JavaConnect
     from compose.local.mariadb import MariaDb
 
-LIVE = os.environ.get("MILLRACE_DEBEZIUM") == "1"
+LIVE = scaled(few=False, many=True)
 
 #: Where ours is another on purpose. One that is no longer met fails the test, so that the list stays true.
 DELIBERATE = [
@@ -126,7 +126,7 @@ def test_heartbeats_have_debeziums_shape(captures: Mapping[tuple[str, str], worl
     assert not heartbeats(captures["ours", "precise"])
 
 
-@pytest.mark.skipif(not LIVE, reason="Debezium runs live with MILLRACE_DEBEZIUM=1 only")
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", list(world.VARIANTS))
 def test_the_recordings_are_what_debezium_says_now(captures: Mapping[tuple[str, str], world.Capture], variant: str) -> None:
     # Its thread numbers are other ones: ours have connected before.
@@ -148,15 +148,15 @@ async def test_ours_goes_on_from_debeziums_offset(captured: World, bootstrap: st
     await asyncio.to_thread(world.execute, captured.database, [
         f"INSERT INTO world.empty_at_first VALUES ({number}, 1)"])
     await ask(worker, "PUT", f"/connectors/{name}/resume")
-    end = time.monotonic() + 30
-    while True:
+
+    async def read_new() -> dict[str, Any] | None:
         now = await world.read_topics(bootstrap, [name])
         new = {each: records[before.get(each, 0):] for each, records in now.items()
                if each.startswith(f"{name}.{world.DATABASE}.")}
-        if any(world.decoded(record.value)["after"]["id"] == number for record in new[topic]):
-            break
-        assert time.monotonic() < end, f"the row has not come: {worker.request('GET', f'/connectors/{name}/status')}"
-        await asyncio.sleep(0.05)
+        return new if any(world.decoded(record.value)["after"]["id"] == number for record in new[topic]) else None
+
+    new = await eventually_async(read_new, "the row comes", every=0.05,
+                                 detail=lambda: worker.request("GET", f"/connectors/{name}/status"))
     await ask(worker, "PUT", f"/connectors/{name}/stop")
     # Rows that other cases of this test have written before are new to this connector too; nothing else is.
     ids = [world.decoded(record.value)["after"]["id"] for record in new.pop(topic)]

@@ -1,7 +1,6 @@
 """The heartbeat writer against a real MariaDB: it makes its table, goes on after faults, and says what it lacks."""
 from __future__ import annotations
 
-import asyncio
 import logging
 import secrets
 from typing import TYPE_CHECKING, Any
@@ -14,9 +13,10 @@ from connectors.mysql.heartbeat import HeartbeatSettings, HeartbeatWriter, parse
 from connectors.mysql.latency import WRITE_SECONDS, Latency
 from connectors.mysql.settings import ConnectionSettings
 from connectors.options import Password
+from tests.support.eventually import eventually_async
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
 
     from tests.conftest import HasMariaDb
 
@@ -62,11 +62,6 @@ async def admin(mariadb: HasMariaDb) -> AsyncIterator[Admin]:
     connection.close()
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.005)
-
 
 async def test_it_makes_its_table_and_goes_on_after_faults(admin: Admin, caplog: pytest.LogCaptureFixture) -> None:
     latency = Latency()
@@ -76,30 +71,30 @@ async def test_it_makes_its_table_and_goes_on_after_faults(admin: Admin, caplog:
                                             action_query=action), user, latency)
     with caplog.at_level(logging.INFO):
         writer.start()
-        await until(lambda: writer.written >= 2)
+        await eventually_async(lambda: writer.written >= 2, "two heartbeats are written")
         (row,) = await admin.run("SELECT * FROM TABLE_NAME")
         beat = parse(row)
         assert (beat.source, len(beat.source)) == (writer.source, 190)
         await admin.run("INSERT INTO TABLE_NAME VALUES ('other', 1)")
         written = writer.written
-        await until(lambda: writer.written > written + 1)
+        await eventually_async(lambda: writer.written > written + 1, "more heartbeats are written")
         (row,) = await admin.run("SELECT * FROM TABLE_NAME")
         assert parse(row).sent_us > beat.sent_us
         assert WRITE_SECONDS in latency.numbers()
 
         # Its connection is killed: the next heartbeat makes another one.
         await admin.run(f"KILL USER '{user}'@'%'")
-        await until(lambda: "No heartbeat is written" in caplog.text)
+        await eventually_async(lambda: "No heartbeat is written" in caplog.text, "the log says so")
         written = writer.written
-        await until(lambda: writer.written > written)
+        await eventually_async(lambda: writer.written > written, "a heartbeat is written again")
 
         # A lock holds it up: it gives up each try, and goes on when the lock is gone.
         await admin.run("LOCK TABLES TABLE_NAME WRITE")
-        await until(lambda: "within 0.3 s" in writer.problem)
+        await eventually_async(lambda: "within 0.3 s" in writer.problem, "the deadline is a problem")
         assert latency.problem == writer.problem
         await admin.run("UNLOCK TABLES")
         written = writer.written
-        await until(lambda: writer.written > written and not writer.problem)
+        await eventually_async(lambda: writer.written > written and not writer.problem, "the problem is over")
         await writer.close()
     created = [record for record in caplog.records if "was created" in record.getMessage()]
     assert len(created) == 1
@@ -110,11 +105,11 @@ async def test_it_says_what_it_lacks_and_goes_on_when_it_has_it(admin: Admin) ->
     settings = HeartbeatSettings(interval_s=0.02, table=admin.table, source="shop", user=user)
     writer = admin.writer(settings, user)
     writer.start()
-    await until(lambda: bool(writer.problem))
+    await eventually_async(lambda: writer.problem, "there is a problem")
     mending = setup_text(settings)
     assert mending in writer.problem
     for statement in mending.split("; "):
         await admin.run(statement)
-    await until(lambda: writer.written > 1)
+    await eventually_async(lambda: writer.written > 1, "heartbeats are written")
     await writer.close()
     assert writer.problem == ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 import sys
-import time
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -12,19 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pymysql
 
 from compose.local.worker import MillraceWorker
+from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from compose.local.mariadb import MariaDb
 
-
-def until(condition: Callable[[], bool], what: str, limit: float = 60.0) -> None:
-    end = time.monotonic() + limit
-    while not condition():
-        assert time.monotonic() < end, what
-        time.sleep(0.05)
 
 
 async def verify(*arguments: str) -> tuple[int | None, str]:
@@ -58,7 +51,7 @@ def test_pulls_are_steered_and_the_topic_is_verified(mariadb: MariaDb, bootstrap
         def state(request: str) -> dict[str, Any]:
             return next(each for each in ask("GET", "snapshots") if each["id"] == request)
 
-        until(lambda: any(each["state"] == "completed" for each in ask("GET", "snapshots")), "the first pull does not end")
+        eventually(lambda: any(each["state"] == "completed" for each in ask("GET", "snapshots")), "the first snapshot ends")
         for statement in ("UPDATE t SET a = a + 1 WHERE id < 100", "DELETE FROM t WHERE id = 4000",
                           "UPDATE t SET id = 9000 WHERE id = 10"):
             cursor.execute(statement)
@@ -68,15 +61,15 @@ def test_pulls_are_steered_and_the_topic_is_verified(mariadb: MariaDb, bootstrap
 
         request = ask("POST", "snapshots", {"tables": [f"{name}.t"], "conditions": {f"{name}.t": "id < 2000"}})["id"]
         ask("PUT", f"snapshots/{request}/pause")
-        until(lambda: state(request)["state"] in {"paused", "completed"}, "the pull does not pause")
+        eventually(lambda: state(request)["state"] in {"paused", "completed"}, "the snapshot is paused")
         ask("PUT", f"snapshots/{request}/resume")
-        until(lambda: state(request)["state"] == "completed", "the pull does not go on")
+        eventually(lambda: state(request)["state"] == "completed", "the snapshot is completed after the pause")
         assert state(request)["rows_done"] == 1998  # without 10, which has another key now
         other = ask("POST", "snapshots", {"tables": [f"{name}.t"]})["id"]
         ask("PUT", f"snapshots/{other}/cancel")
-        until(lambda: state(other)["state"] in {"cancelled", "completed"}, "the pull is not cancelled")
+        eventually(lambda: state(other)["state"] in {"cancelled", "completed"}, "the snapshot is cancelled")
         ask("DELETE", f"snapshots/{request}")
-        until(lambda: [each["id"] for each in ask("GET", "snapshots")] == ["initial", other], "the request is not forgotten")
+        eventually(lambda: [each["id"] for each in ask("GET", "snapshots")] == ["initial", other], "the request is forgotten")
         at = f"{datetime.now(UTC) - timedelta(hours=2):%H:%M}"
         tomorrow = ask("POST", "snapshots", {"tables": [f"{name}.t"], "start_at": at})
         worker.request("POST", f"/connectors/{name}/tasks/0/restart")
@@ -85,11 +78,11 @@ def test_pulls_are_steered_and_the_topic_is_verified(mariadb: MariaDb, bootstrap
         ask("DELETE", f"snapshots/{tomorrow['id']}")
         at = (datetime.now(UTC) + timedelta(seconds=3)).isoformat()
         soon = ask("POST", "snapshots", {"tables": [f"{name}.t"], "start_at": at})
-        until(lambda: state(soon["id"])["state"] == "completed", "the scheduled pull does not begin")
+        eventually(lambda: state(soon["id"])["state"] == "completed", "the scheduled snapshot is completed")
         shown = state(soon["id"])
         assert shown["tables"][0]["started_ms"] >= shown["start_ms"] == soon["start_ms"]
         assert shown["rows_done"] == 4999
         ask("DELETE", f"snapshots/{soon['id']}")
-        until(lambda: ask("GET", "lag")["bytes_behind"] == 0, "it does not say that it has read everything")
+        eventually(lambda: ask("GET", "lag")["bytes_behind"] == 0, "it has read everything")
         assert [(each["table"], each["version"]) for each in ask("GET", "tables")] == [(f"{name}.t", 1)]
         cursor.execute(f"DROP DATABASE {name}")

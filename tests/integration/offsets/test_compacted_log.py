@@ -15,7 +15,8 @@ from compose.local.ports import free_port
 from connectors.errors import Fatal, Fenced, Retriable
 from offsets.admin import TopicAdmin
 from offsets.log import CompactedLog
-from tests.integration.offsets.topic_tools import Collected, admin_client, create_topic, producing, until
+from tests.integration.offsets.topic_tools import Collected, admin_client, create_topic, producing
+from tests.support.eventually import eventually_async
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
@@ -137,7 +138,7 @@ async def test_partitions_that_are_added_are_read(bootstrap: str, unique: Callab
     async with reading(bootstrap, topic, sink, refresh_s=0.2) as log:
         async with admin_client(bootstrap) as admin:
             await admin.create_partitions({topic: NewPartitions(3)})
-        await until(lambda: len(log.positions) == 3)
+        await eventually_async(lambda: len(log.positions) == 3, "the log reads all three partitions")
         async with producing(bootstrap) as producer:
             await producer.send_and_wait(topic, b"new", key=b"k", partition=2)
         await log.read_to_end()

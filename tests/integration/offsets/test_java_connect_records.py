@@ -1,7 +1,6 @@
 """Internal topics shared with the real Kafka Connect: it runs on from what is written here, and writes what is read here."""
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -30,6 +29,7 @@ from offsets.status import StatusState
 from offsets.store import OffsetStore
 from offsets.topics import InternalTopic, ensure_internal_topic
 from tests.integration.offsets.topic_tools import Collected
+from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,12 +77,6 @@ async def everything(bootstrap: str, topic: str) -> Collected:
     return sink
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < end, "Kafka Connect did not get there in time"
-        time.sleep(0.05)
-
 
 async def test_connect_and_millrace_read_each_others_topics(
         bootstrap: str, unique: Callable[[str], str], java_connect: Callable[..., JavaConnect], tmp_path: Path) -> None:
@@ -118,18 +112,22 @@ async def test_connect_and_millrace_read_each_others_topics(
     status, names = worker.request("GET", "/connectors")
     assert (status, names) == (200, [NAME])
     path = f"/connectors/{quote(NAME)}"
-    wait_for(lambda: [task["state"] for task in worker.request("GET", f"{path}/status")[1].get("tasks", [])] == ["RUNNING"])
+    eventually(lambda: [task["state"] for task in worker.request("GET", f"{path}/status")[1].get("tasks", [])] == ["RUNNING"],
+               "the task runs")
     assert worker.request("PUT", f"{path}/pause")[0] == 202
-    wait_for(lambda: [task["state"] for task in worker.request("GET", f"{path}/status")[1]["tasks"]] == ["PAUSED"])
+    eventually(lambda: [task["state"] for task in worker.request("GET", f"{path}/status")[1]["tasks"]] == ["PAUSED"],
+               "the task is paused")
     assert worker.request("PUT", f"{path}/resume")[0] == 202
-    wait_for(lambda: [task["state"] for task in worker.request("GET", f"{path}/status")[1]["tasks"]] == ["RUNNING"])
+    eventually(lambda: [task["state"] for task in worker.request("GET", f"{path}/status")[1]["tasks"]] == ["RUNNING"],
+               "the task runs again")
     assert worker.request("POST", f"{path}/restart?includeTasks=true&onlyFailed=false")[0] == 202
     assert worker.request("PUT", "/admin/loggers/org.apache.kafka.connect.runtime.Loggers?scope=cluster", {"level": "WARN"})[
         0] == 204
-    wait_for(lambda: worker.request("GET", f"{path}/topics")[1][NAME]["topics"] == [out])
+    eventually(lambda: worker.request("GET", f"{path}/topics")[1][NAME]["topics"] == [out], "the topic is known")
     assert worker.request("PUT", f"{path}/stop")[0] == 204
-    wait_for(lambda: worker.request("GET", f"{path}/offsets")[1]["offsets"] == [
-        {"partition": {"filename": str(lines)}, "offset": {"position": len("old 1\nold 2\nnew 1\n")}}])
+    eventually(lambda: worker.request("GET", f"{path}/offsets")[1]["offsets"] == [
+        {"partition": {"filename": str(lines)}, "offset": {"position": len("old 1\nold 2\nnew 1\n")}}],
+               "the last offset is saved")
     assert worker.request("POST", "/connectors", {"name": "second", "config": {
         **config, "name": "second", "file": "", "tasks.max": "1"}, "initial_state": "STOPPED"})[0] == 201
     assert worker.request("DELETE", "/connectors/second")[0] == 204
@@ -182,7 +180,8 @@ async def test_keys_of_several_fields_are_spelled_as_java_spells_them(
     store = OffsetStore(f"{group}-offsets", {"bootstrap_servers": bootstrap})
     await store.start()
     try:
-        wait_for(lambda: len(worker.request("GET", "/connectors/beat/offsets")[1].get("offsets", [])) == 1)
+        eventually(lambda: len(worker.request("GET", "/connectors/beat/offsets")[1].get("offsets", [])) == 1,
+                   "an offset is saved")
         worker.stop()
         await store.read_to_end()
         ((key, _),) = store.raw("beat")

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 from offsets.positions import OffsetIndex
 from offsets.store import OffsetStore
-from tests.integration.offsets.topic_tools import create_topic, producing, until
+from tests.integration.offsets.topic_tools import create_topic, producing
+from tests.support.eventually import eventually_async
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +65,7 @@ async def test_offsets_of_a_transaction_appear_with_its_commit(bootstrap: str, u
                 await producer.begin_transaction()
                 await store.write("a", [({"f": 1}, {"o": offset})], producer=producer)
                 await (producer.commit_transaction() if commit else producer.abort_transaction())
-        await until(lambda: store.connector_offsets("a"))
+        await eventually_async(lambda: store.connector_offsets("a"), "the offset is read")
         await store.read_to_end()
         assert store.connector_offsets("a") == [({"f": 1}, {"o": 1})]
     finally:

@@ -1,8 +1,6 @@
 """Topics with known content, for tests of their reading."""
 from __future__ import annotations
 
-import asyncio
-import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +8,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncIterator, Iterable
 
     from offsets.fetch import Record
 
@@ -63,15 +61,3 @@ async def producing(bootstrap: str, **options: Any) -> AsyncIterator[AIOKafkaPro
         yield producer
     finally:
         await producer.stop()
-
-
-async def until(condition: Callable[[], object], deadline_s: float = 30.0) -> None:
-    """Wait for a condition.
-
-    Raises:
-        AssertionError: it did not come true within the deadline.
-    """
-    end = time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < end, "the condition did not come true in time"
-        await asyncio.sleep(0.02)

@@ -22,6 +22,7 @@ from connectors.cql.session import CqlSession, QueryStats, SessionSettings, TlsS
 from connectors.errors import ConfigInvalid, Retriable
 from connectors.options import Password
 from tests.chaos.proxy import Proxy
+from tests.support.eventually import eventually_async
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 QUERY = "SELECT key FROM system.local WHERE key = ?"
@@ -66,15 +67,9 @@ def changed(settings: SessionSettings, **fields: Any) -> SessionSettings:
 
 async def acquire(settings: SessionSettings, deadline_s: float = 60) -> CqlSession:
     """A session, also if the node has only begun to answer."""
-    limit = time.monotonic() + deadline_s
-    while True:
-        try:
-            return await CqlSession.acquire(settings)
-        except (Retriable, ConfigInvalid):
-            # A node that has just been born creates its first user a moment after it answers.
-            if time.monotonic() > limit:
-                raise
-            await asyncio.sleep(0.2)
+    # A node that was just created adds its first user a moment after it answers.
+    return await eventually_async(lambda: CqlSession.acquire(settings), "the node lets us in", deadline_s, every=0.2,
+                                  ignore=(Retriable, ConfigInvalid))
 
 
 @pytest.fixture
@@ -86,15 +81,9 @@ async def session(settings: SessionSettings) -> AsyncIterator[CqlSession]:
 
 async def answers(session: CqlSession, deadline_s: float) -> None:
     """Returns when the session works again."""
-    limit = time.monotonic() + deadline_s
-    while True:
-        try:
-            assert (await session.page(QUERY, ("local",), fetch_size=1, timeout_s=2)).rows == [("local",)]
-        except (Retriable, LoginRefused):
-            assert time.monotonic() < limit, "the node is not found again"
-            await asyncio.sleep(0.1)
-        else:
-            return
+    page = await eventually_async(lambda: session.page(QUERY, ("local",), fetch_size=1, timeout_s=2), "the node answers again",
+                                  deadline_s, every=0.1, ignore=(Retriable, LoginRefused))
+    assert page.rows == [("local",)]
 
 
 async def away(session: CqlSession, deadline_s: float) -> None:

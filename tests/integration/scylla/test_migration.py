@@ -10,6 +10,7 @@ import pytest
 from compose.local.scylla.writes import Insert
 from compose.local.service import wait_until
 from compose.local.topics import read_topic
+from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,7 +79,7 @@ def test_java_offsets_are_taken_over(scylla: Emulation, scylla_keyspace: Callabl
         return answer
 
     ask("POST", "", {"name": keyspace, "config": config, "initial_state": "STOPPED"})
-    assert wait_until(lambda: ask("GET", f"/{keyspace}/status")["connector"]["state"] == "STOPPED", 60)
+    eventually(lambda: ask("GET", f"/{keyspace}/status")["connector"]["state"] == "STOPPED", "it is stopped")
     answer = ask("PATCH", f"/{keyspace}/offsets", {"offsets": offsets})
     assert "altered" in answer["message"]
     ask("PUT", f"/{keyspace}/resume")
@@ -91,4 +92,4 @@ def test_java_offsets_are_taken_over(scylla: Emulation, scylla_keyspace: Callabl
     assert sorted(arrived()) == sorted(expected), "something came that the Java connector had delivered, or came twice"
 
     scylla.apply(Insert(table, {"id": 1000, "v": "new"}))
-    assert wait_until(lambda: 1000 in arrived(), 120)
+    eventually(lambda: 1000 in arrived(), "the new row comes", 120)

@@ -1,11 +1,10 @@
 """Whole Spark jobs on a Kafka that asks for logins and certificates, and where their secrets may not be seen.
 
-With ``MILLRACE_SLOW=1`` only: four jobs, each with a JVM of its own.
+In the slow suite only: four jobs, each with a JVM of its own.
 """
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import subprocess
 import threading
@@ -31,7 +30,7 @@ from tests.support.update_topic import Load, check, fill
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.skipif(os.environ.get("MILLRACE_SLOW") != "1", reason="four Spark jobs: with MILLRACE_SLOW=1 only")
+pytestmark = pytest.mark.slow
 
 KEY_PASSWORD: Final = "key-Secret-7"
 ROWS: Final = 400

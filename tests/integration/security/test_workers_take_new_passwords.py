@@ -1,10 +1,9 @@
 """A worker whose own password is changed in Kafka while it runs, and every connection of which is cut then.
 
-With ``MILLRACE_SLOW=1`` only: the broker is started again.
+In the slow suite only: the broker is started again.
 """
 from __future__ import annotations
 
-import os
 import secrets
 import time
 from importlib import import_module
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
 
     from tests.integration.security.conftest import SecuredKafka
 
-pytestmark = pytest.mark.skipif(os.environ.get("MILLRACE_SLOW") != "1",
-                                reason="starts the broker again: with MILLRACE_SLOW=1 only")
+pytestmark = pytest.mark.slow
 
 #: What docs/security.md says a worker's user needs; all of this worker's names begin with its group.
 PERMISSIONS = {"TOPIC": ("DESCRIBE", "DESCRIBE_CONFIGS", "CREATE", "READ", "WRITE"), "GROUP": ("READ",)}

@@ -3,7 +3,6 @@
 # ruff: noqa: S608  # the names in statements are those of the tests
 from __future__ import annotations
 
-import os
 import socket
 import struct
 from contextlib import ExitStack
@@ -11,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from compose.local.cassandra import VERSIONS, CassandraNode, wanted
+from compose.local.cassandra import VERSIONS, CassandraNode
 from compose.local.cassandra_cluster import CassandraCluster, execute
 from compose.local.catalog import OFFERS, Request
 from compose.local.console import say, silent
-from compose.local.errors import StackError, Unavailable
+from compose.local.errors import StackError
 from compose.local.jvm import FAST_START
 from compose.local.ports import LOOPBACK
 from compose.local.scylla.emulation import ScyllaEmulation
-from compose.local.service import wait_until
+from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +48,7 @@ def test_changes_of_the_shared_node_reach_its_change_log(
     keyspace = cassandra_keyspace()
     execute(cassandra.address, f"CREATE TABLE {keyspace}.t (pk int PRIMARY KEY, v text) WITH cdc = true",
             f"INSERT INTO {keyspace}.t (pk, v) VALUES (1, 'mark-{keyspace}')")
-    assert wait_until(lambda: _logged(cassandra.cdc_raw, f"mark-{keyspace}".encode()), 20)
+    eventually(lambda: _logged(cassandra.cdc_raw, f"mark-{keyspace}".encode()), "the row is in the log", 20)
     assert list(cassandra.commitlog.glob("CommitLog-*.log"))
 
 
@@ -77,7 +76,8 @@ def test_a_change_reaches_the_logs_of_all_replicas_and_a_killed_member_comes_bac
         f"INSERT INTO {keyspace}.t (pk, v) VALUES (1, 'mark-{keyspace}')",
     )
     mark = f"mark-{keyspace}".encode()
-    assert wait_until(lambda: all(_logged(each, mark) for each in cassandra_cluster.directories.values()), 20)
+    eventually(lambda: all(_logged(each, mark) for each in cassandra_cluster.directories.values()),
+               "the row is in every node's log", 20)
     victim = cassandra_cluster.members[1]
     victim.kill()
     assert not victim.running
@@ -117,7 +117,7 @@ def test_a_node_joins_with_its_share_of_the_data_and_another_leaves(tmp_path: Pa
         assert _long(row["count"]) == rows, "the other one has handed all of its rows over"
 
 
-@pytest.mark.skipif(os.environ.get("MILLRACE_SLOW") != "1", reason="starts two servers several times; MILLRACE_SLOW=1 runs it")
+@pytest.mark.slow
 def test_ports_that_are_taken_before_the_start_are_chosen_anew(tmp_path: Path) -> None:
     """In truth, each in turn: the one between nodes, then that for clients, then the emulation's."""
     with ExitStack() as stack:
@@ -142,12 +142,9 @@ def test_ports_that_are_taken_before_the_start_are_chosen_anew(tmp_path: Path) -
         assert node.log_path.read_text(encoding="utf-8").count(failed) == 1, "the same port is not tried again"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [each for each in VERSIONS if each != "5.0"])
 def test_other_versions(version: str, tmp_path: Path) -> None:
-    try:
-        wanted(version)
-    except Unavailable as reason:
-        pytest.skip(str(reason))
     # 6.0 writes the older form of its log unless it need not run beside older nodes.
     settings = {"storage_compatibility_mode": "NONE"} if version == "6.0" else {}
     with CassandraNode(tmp_path, port=None, version=version, settings=settings, jvm_options=FAST_START, jmx=True) as node:
@@ -155,7 +152,7 @@ def test_other_versions(version: str, tmp_path: Path) -> None:
                 "CREATE TABLE k.t (pk int PRIMARY KEY, v text) WITH cdc = true", "INSERT INTO k.t (pk, v) VALUES (1, 'mark-k')")
         (row,) = execute(node.address, "SELECT release_version FROM system.local")
         assert bytes(row["release_version"]).decode().startswith(version)
-        assert wait_until(lambda: _logged(node.cdc_raw, b"mark-k"), 20)
+        eventually(lambda: _logged(node.cdc_raw, b"mark-k"), "the row is in the log", 20)
         (index, *_) = node.cdc_raw.glob("*_cdc.idx")
         assert index.name.startswith(f"CommitLog-{_LOG_VERSIONS[version]}-")
         assert version in node.nodetool("version")

@@ -6,7 +6,6 @@ Cassandra's raw updates), in the jobs with sinks. It may be seen before that pla
 from __future__ import annotations
 
 import json
-import os
 from contextlib import closing
 from hashlib import md5
 from typing import TYPE_CHECKING
@@ -37,12 +36,13 @@ from compose.local.scylla.client import Emulation
 from compose.local.scylla.writes import Delete, Insert, Update
 from compose.local.service import wait_until
 from compose.local.topics import read_topic
+from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(os.environ.get("MILLRACE_SLOW") != "1", reason="runs the whole demo: with MILLRACE_SLOW=1 only")
+pytestmark = pytest.mark.slow
 
 CITY, ITEM, METHOD, NAME = "planted-city", "planted-item", "planted-method", "planted-name"
 #: Where a value may be seen: before it is masked, and in the state of a materializer that masks it.
@@ -142,7 +142,7 @@ def test_no_output_of_the_demo_shows_a_masked_value(demo: Demo) -> None:
         def written() -> bool:
             """Whether the history has its file of customers: it is closed later than PostgreSQL has the rows."""
             return any(place.startswith(HISTORY_FOLDER) for place in found_in(demo, (hashed,))[hashed])
-        assert wait_until(written, LIMIT_S, 2.0)
+        eventually(written, "the masked values are written", LIMIT_S, every=2.0)
         places = found_in(demo, (CITY, ITEM, METHOD, NAME, hashed))
     for value, allowed in ALLOWED.items():
         assert places[value] <= allowed, (value, places[value] - allowed)

@@ -17,7 +17,7 @@ import pytest
 from compose.local.identity import same_process
 from compose.local.kafka import DEFAULT_PORT, live_brokers
 from compose.local.ports import LOOPBACK, accepts
-from compose.local.service import wait_until
+from tests.support.eventually import eventually
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = """
@@ -95,7 +95,7 @@ def test_a_lost_broker_of_three_comes_back_alone(run: Run) -> None:
     assert len(before) == 3
     lost = before["broker-2"]
     os.kill(lost["pid"], signal.SIGKILL)
-    assert wait_until(lambda: not same_process(lost["pid"], lost["mark"]), 10)
+    eventually(lambda: not same_process(lost["pid"], lost["mark"]), "the process has ended", 10)
     assert run("status").returncode == 1
     result = run("up")
     assert result.returncode == 0, result.stderr
@@ -104,7 +104,7 @@ def test_a_lost_broker_of_three_comes_back_alone(run: Run) -> None:
     assert after["broker-2"]["address"] == lost["address"]
     assert after["broker-2"]["pid"] != lost["pid"]
     port = int(after["broker-1"]["address"].removeprefix(f"{LOOPBACK}:"))
-    assert wait_until(lambda: live_brokers(port) == 3, 60)
+    eventually(lambda: live_brokers(port) == 3, "three brokers answer")
 
 
 def test_a_command_that_is_killed_while_it_waits_leaves_nothing_unknown(run: Run, tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_a_command_that_is_killed_while_it_waits_leaves_nothing_unknown(run: Run
         while b"starting Kafka" not in (line := command.stderr.readline()):
             assert line, "the command ended before it started Kafka"
         state = tmp_path / "home" / "stack.json"
-        assert wait_until(state.exists, 30)
+        eventually(state.exists, "the stack's state is written", 30)
         command.kill()
     (entry,) = _status(run)
     result = run("down")

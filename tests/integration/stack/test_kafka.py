@@ -13,7 +13,7 @@ from compose.local.errors import StackError
 from compose.local.jvm import FAST_START
 from compose.local.kafka import KafkaCluster, live_brokers
 from compose.local.ports import LOOPBACK, is_free
-from compose.local.service import wait_until
+from tests.support.eventually import eventually
 
 Unique = Callable[[str], str]
 
@@ -123,10 +123,10 @@ def test_three_brokers_lose_one_and_nothing_else(kafka_cluster: KafkaCluster, un
     for broker in kafka_cluster.brokers:
         broker.kill()
         survivor = next(each for each in kafka_cluster.brokers if each.running)
-        assert wait_until(lambda port=survivor.ports.client: live_brokers(port) == 2, 60)  # type: ignore[misc]
+        eventually(lambda port=survivor.ports.client: live_brokers(port) == 2, "two brokers answer")  # type: ignore[misc]
         asyncio.run(_send(addresses, topic, [f"without {broker.node}".encode()]))
         broker.start()
-        assert wait_until(kafka_cluster.complete, 60)
+        eventually(kafka_cluster.complete, "all brokers are back")
     assert asyncio.run(_read(addresses, topic)) == [b"1", b"without 0", b"without 1", b"without 2"]
 
 
@@ -135,7 +135,7 @@ def test_a_paused_broker_answers_again_when_it_goes_on(kafka_cluster: KafkaClust
     broker.pause()
     assert live_brokers(broker.ports.client, timeout=0.3) == 0
     broker.resume()
-    assert wait_until(kafka_cluster.complete, 60)
+    eventually(kafka_cluster.complete, "all brokers are back")
 
 
 def test_brokers_listen_on_the_loopback_address_only(kafka_cluster: KafkaCluster) -> None:

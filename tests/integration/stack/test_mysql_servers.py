@@ -5,10 +5,6 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pymysql
-import pytest
-
-from compose.local.errors import Unavailable
-from compose.local.mysql_debian import WANTED, find_mysql
 
 if TYPE_CHECKING:
     from compose.local.mariadb import MariaDb
@@ -32,9 +28,3 @@ def test_installed_mariadb_has_its_log_on_with_metadata(mariadb_installed: Maria
     version, *rest = ask(mariadb_installed, "SELECT VERSION(), @@log_bin, @@binlog_row_metadata, @@binlog_format")
     assert "MariaDB" in version
     assert rest == [1, "FULL", "ROW"]
-
-
-def test_mysql_is_off_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(WANTED, raising=False)
-    with pytest.raises(Unavailable, match=f"{WANTED}=1"):
-        find_mysql()

@@ -2,7 +2,6 @@
 
 # ruff: noqa: S608  # names are the tests' own
 
-import os
 import random
 import struct
 import threading
@@ -36,12 +35,12 @@ from compose.local.scylla.writes import (
     Update,
     uuid_ticks,
 )
-from compose.local.service import wait_until
 from connectors.cql.types import parse, udt_resolver
 from connectors.cql.values import decoder
+from tests.support.eventually import eventually
 
 Keyspace = Callable[..., str]
-SLOW = pytest.mark.skipif(os.environ.get("MILLRACE_SLOW") != "1", reason="starts further servers: with MILLRACE_SLOW=1 only")
+SLOW = pytest.mark.slow
 TABLE = (
     "pk int, ck int, v text, n bigint, m map<text, int>, l list<int>, s set<text>, st text static, sl list<int> static, "
     "f frozen<list<int>>, u addr, PRIMARY KEY ((pk), ck)"
@@ -313,7 +312,8 @@ def test_no_change_misses_a_generation_that_begins_while_it_is_written(scylla: E
             for _ in range(10):
                 before = len(logged)
                 made.append(scylla.new_generation(vnodes=2, shards=2))
-                assert wait_until(lambda before=before: writer.done() or len(logged) >= before + 10, 30)  # type: ignore[misc]
+                eventually(lambda before=before: writer.done() or len(logged) >= before + 10,  # type: ignore[misc]
+                           "ten more rows are written", 30)
         finally:
             stop.set()
     writer.result()
@@ -367,7 +367,7 @@ def test_killed_and_paused(scylla_node: ScyllaEmulation) -> None:
     scylla_node.pause()
     assert not speaks_cql(port, timeout=0.5)
     scylla_node.resume()
-    assert wait_until(lambda: speaks_cql(port), 20)
+    eventually(lambda: speaks_cql(port), "the node answers", 20)
     scylla_node.kill()
     assert not speaks_cql(port)
     with pytest.raises(ConnectionError):
@@ -406,5 +406,5 @@ def test_several_cassandras_form_a_cluster(tmp_path: Path) -> None:
         with second:
             assert second.address == f"127.0.0.2:{first.port}"
             client = Connection(first.address)
-            assert wait_until(lambda: len(client.query("SELECT peer FROM system.peers")) == 1, 30)
+            eventually(lambda: len(client.query("SELECT peer FROM system.peers")) == 1, "one node is left", 30)
             client.close()

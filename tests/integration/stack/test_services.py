@@ -15,7 +15,7 @@ from compose.local.http import call
 from compose.local.ports import LOOPBACK
 from compose.local.prometheus import Prometheus, find_prometheus
 from compose.local.registry import SchemaRegistry
-from compose.local.service import wait_until
+from tests.support.eventually import eventually
 
 Unique = Callable[[str], str]
 COMPOSE = Path(__file__).parents[3] / "compose"
@@ -41,8 +41,9 @@ def test_the_reference_runs_a_connector(worker: JavaConnect, tmp_path: Path, uni
         {**common, "connector.class": "FileStreamSink", "file": str(target), "topics": name},
     )  # fmt: skip
     assert status == 201, body
-    assert wait_until(lambda: target.exists() and target.read_text(encoding="utf-8") == "one\ntwo\n", 60, 0.1)
-    assert wait_until(lambda: bool(worker.request("GET", f"/connectors/{name}/offsets")[1]["offsets"]), 60, 0.1)
+    eventually(lambda: target.exists() and target.read_text(encoding="utf-8") == "one\ntwo\n", "the file is copied", every=0.1)
+    eventually(lambda: bool(worker.request("GET", f"/connectors/{name}/offsets")[1]["offsets"]),
+               "an offset is saved", every=0.1)
     for each in (name, f"{name}-sink"):
         assert worker.request("DELETE", f"/connectors/{each}") == (204, None)
     status, body = worker.request("GET", f"/connectors/{name}")
@@ -71,7 +72,7 @@ def test_the_runtimes_own_test_connectors_can_be_used(worker: JavaConnect, uniqu
         _, body = worker.request("GET", f"/connectors/{name}/status")
         return [task["state"] for task in body.get("tasks", [])] == ["RUNNING"]
 
-    assert wait_until(running, 60, 0.1)
+    eventually(running, "it runs", every=0.1)
     assert worker.request("DELETE", f"/connectors/{name}")[0] == 204
 
 
@@ -80,8 +81,9 @@ def test_two_workers_of_a_group_are_a_cluster(java_connect: Callable[..., JavaCo
     one, two = java_connect(group=group), java_connect(group=group)
     name = unique("c")
     config = {"connector.class": "FileStreamSource", "file": "/dev/null", "topic": name, "tasks.max": "1"}
-    assert wait_until(lambda: one.request("PUT", f"/connectors/{name}/config", config)[0] in {200, 201}, 60, 0.2)
-    assert wait_until(lambda: two.request("GET", "/connectors")[1] == [name], 60, 0.1)
+    eventually(lambda: one.request("PUT", f"/connectors/{name}/config", config)[0] in {200, 201},
+               "the connector is accepted", every=0.2)
+    eventually(lambda: two.request("GET", "/connectors")[1] == [name], "the other worker knows it", every=0.1)
     one.stop()
     two.stop()
 
@@ -94,7 +96,7 @@ def test_the_reference_runs_standalone(java_connect: Callable[..., JavaConnect],
         "name": name, "connector.class": "FileStreamSource", "file": str(source), "topic": name, "tasks.max": "1",
     }  # fmt: skip
     worker = java_connect(standalone=[connector])
-    assert wait_until(lambda: worker.request("GET", "/connectors")[1] == [name], 60, 0.1)
+    eventually(lambda: worker.request("GET", "/connectors")[1] == [name], "the worker knows it again", every=0.1)
     worker.stop()
 
 
@@ -147,20 +149,20 @@ def exporter() -> Iterator[str]:
 def test_prometheus_scrapes_and_the_shipped_alert_fires(prometheus: Callable[..., Prometheus], exporter: str) -> None:
     server = prometheus(targets=[exporter], rules=[COMPOSE / "prometheus" / "alerts.yml"], interval=0.5)
     query = 'kafka_connect_connector_status{status="failed"}'
-    assert wait_until(lambda: bool(server.query(query)), 60, 0.1)
+    eventually(lambda: bool(server.query(query)), "the query has an answer", every=0.1)
     ((labels, value),) = server.query(query)
     assert (labels["connector"], value) == ("c", 1.0)
 
     def alerts() -> set[str]:
         return {alert["labels"]["alertname"] for alert in server.get("alerts")[1]["data"]["alerts"]}
 
-    assert wait_until(lambda: "MillraceConnectorFailed" in alerts(), 60, 0.1)
+    eventually(lambda: "MillraceConnectorFailed" in alerts(), "the alert fires", every=0.1)
 
     def healthy() -> bool:
         _, rules = server.get("rules")
         return {rule["health"] for group in rules["data"]["groups"] for rule in group["rules"]} == {"ok"}
 
-    assert wait_until(healthy, 60, 0.1)
+    eventually(healthy, "the worker is well again", every=0.1)
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,10 @@ import pytest
 from compose.local.errors import StackError
 from compose.local.identity import same_process, signal_group, start_mark
 from compose.local.service import Service, log_tail, wait_until
+from tests.support.eventually import eventually
 
 ROOT = Path(__file__).parents[3]
-LOOP = "print('up', flush=True)\nimport time\nwhile True: time.sleep(3600)\n"
+LOOP = "print('up', flush=True)\nimport signal\nwhile True: signal.pause()\n"
 
 
 class Maker:
@@ -117,7 +118,7 @@ def test_kill_takes_children_too_even_when_the_leader_is_gone(make: Maker, tmp_p
     marker = tmp_path / "child"
     program = textwrap.dedent(f"""
         import pathlib, subprocess, sys
-        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
+        child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
         pathlib.Path({str(marker)!r}).write_text(str(child.pid))
         print("up", flush=True)
         child.wait()
@@ -127,10 +128,10 @@ def test_kill_takes_children_too_even_when_the_leader_is_gone(make: Maker, tmp_p
     mark = start_mark(child)
     assert mark is not None
     os.kill(service.pid, signal.SIGKILL)
-    assert wait_until(lambda: not service.running, 10)
+    eventually(lambda: not service.running, "the leader has ended", 10)
     assert same_process(child, mark)
     service.kill()
-    assert wait_until(lambda: not same_process(child, mark), 10)
+    eventually(lambda: not same_process(child, mark), "the child has ended", 10)
 
 
 def test_pause_freezes_and_stop_works_on_a_frozen_service(make: Maker) -> None:
@@ -138,7 +139,7 @@ def test_pause_freezes_and_stop_works_on_a_frozen_service(make: Maker) -> None:
     service.pause()
     state = Path(f"/proc/{service.pid}/stat")
     if state.exists():
-        assert wait_until(lambda: state.read_text().rpartition(")")[2].split()[0] == "T", 5)
+        eventually(lambda: state.read_text().rpartition(")")[2].split()[0] == "T", "the process is stopped", 5)
     service.stop(timeout=10)
     assert not service.running
 
@@ -149,7 +150,7 @@ def test_only_a_detached_service_outlives_a_killed_starter(tmp_path: Path, *, de
         import os, signal, sys
         from pathlib import Path
         from compose.local.service import Service
-        service = Service("s", [sys.executable, "-c", "import time; time.sleep(3600)"], Path({str(tmp_path / "log")!r}),
+        service = Service("s", [sys.executable, "-c", "import signal; signal.pause()"], Path({str(tmp_path / "log")!r}),
                           ready=lambda: True, detached={detached}).start()
         print(service.pid, service.mark, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -193,7 +194,7 @@ def test_identity_of_processes_gone_and_unknown() -> None:
         assert not signal_group(process.pid, "another mark", signal.SIGKILL)
         process.kill()
         # Not collected by us yet, a zombie, which is as good as gone.
-        assert wait_until(lambda: start_mark(process.pid) is None, 10)
+        eventually(lambda: start_mark(process.pid) is None, "the process counts as ended", 10)
     assert start_mark(process.pid) is None
     assert not signal_group(process.pid, mark, signal.SIGTERM)
 

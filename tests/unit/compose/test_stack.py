@@ -17,11 +17,12 @@ from compose.local.catalog import OFFERS, Offer, Part, Request
 from compose.local.errors import StackError
 from compose.local.identity import start_mark
 from compose.local.ports import LOOPBACK, accepts, free_port
-from compose.local.service import Service, wait_until
+from compose.local.service import Service
 from compose.local.stack import Health, Stack, health
 from compose.local.state import Entry, StateFile
+from tests.support.eventually import eventually
 
-SERVER = "import socket, sys, time\ns = socket.create_server(('127.0.0.1', int(sys.argv[1])))\nwhile True: time.sleep(3600)"
+SERVER = "import signal, socket, sys\ns = socket.create_server(('127.0.0.1', int(sys.argv[1])))\nwhile True: signal.pause()"
 
 
 @dataclass
@@ -99,7 +100,7 @@ def test_down_of_one_service_leaves_the_others(lab: Lab) -> None:
 def test_a_process_that_ended_is_started_again_on_its_port_and_the_others_are_left_alone(lab: Lab) -> None:
     one, two = lab.stack().up(["twins"])
     os.kill(one.pid, signal.SIGKILL)
-    assert wait_until(lambda: not one.alive, 10)
+    eventually(lambda: not one.alive, "the process has ended", 10)
     assert {entry.part: state for entry, state in lab.stack().status()} == {"one": Health.ENDED, "two": Health.RUNNING}
     after = {entry.part: entry for entry in lab.stack().up(["twins"])}
     assert after["two"] == two

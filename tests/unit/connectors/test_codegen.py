@@ -49,6 +49,18 @@ def test_a_traceback_finds_the_note_of_its_line() -> None:
     assert code.find_note(None) == ""
 
 
+def test_the_same_source_is_compiled_once_for_other_values() -> None:
+    def scale(by: int, title: str = "scale") -> Any:
+        code = CodeBuilder(by=by)
+        code.define("scale(value)", ["return by * value"])
+        return code.function("scale", title)
+
+    two, three = scale(2), scale(3)
+    assert (two(5), three(5)) == (10, 15)
+    assert two.__code__ is three.__code__
+    assert "generated/other-" in scale(2, "other").__code__.co_filename, "tracebacks show the title"
+
+
 def test_source_is_written_to_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(DUMP_FOLDER, str(tmp_path / "generated"))
     code = CodeBuilder()

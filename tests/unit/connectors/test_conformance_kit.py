@@ -38,16 +38,16 @@ class QueueTask(SourceTask):
         if defect == "tells its secret":
             self.context.log.debug("logging in with %s", config["password"].value)
         if defect == "leaves a task":
-            self.kept = asyncio.create_task(asyncio.sleep(60))
+            self.kept = asyncio.create_task(asyncio.Event().wait())
         while True:
             if defect == "sleeps on the loop":
-                time.sleep(0.001)  # noqa: ASYNC251
+                time.sleep(0.001)  # noqa: ASYNC251 - the defect
             lines = await asyncio.to_thread(self._lines) if defect != "reads on the loop" else self._lines()
             if defect == "fails in an outage" and not lines:
                 raise Fatal("the source is gone")
             if at >= len(lines):
                 try:
-                    await asyncio.sleep(0.005)
+                    await asyncio.sleep(0.005)  # how often this source looks for news
                 except asyncio.CancelledError:
                     cancelled += 1
                     if defect != "does not end" or cancelled > 1:

@@ -8,19 +8,12 @@ import pytest
 from connectors.errors import Fatal
 from connectors.file.follower import Follower, Kind
 from connectors.file.rotation import HEAD, fingerprint, locate
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.support.clock import ManualClock
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
@@ -28,13 +21,13 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "app.log"
 
 
-def follow(path: Path, clock: Clock, position: int = 0, mark: str | None = None, *, search: bool = True,
+def follow(path: Path, clock: ManualClock, position: int = 0, mark: str | None = None, *, search: bool = True,
            compression: str = "auto") -> Follower:
     return Follower(str(path), compression=compression, position=position, mark=mark,
                     rotated_pattern=None if search else "", wait=1.0, clock=clock)
 
 
-def read(follower: Follower, clock: Clock) -> list[tuple[Kind, bytes | int]]:
+def read(follower: Follower, clock: ManualClock) -> list[tuple[Kind, bytes | int]]:
     """Steps until nothing is new twice, a second apart; the waits themselves are left out."""
     steps: list[tuple[Kind, bytes | int]] = []
     quiet = 0
@@ -52,7 +45,7 @@ def read(follower: Follower, clock: Clock) -> list[tuple[Kind, bytes | int]]:
     return steps
 
 
-def test_a_file_that_comes_and_grows(path: Path, clock: Clock) -> None:
+def test_a_file_that_comes_and_grows(path: Path, clock: ManualClock) -> None:
     follower = follow(path, clock)
     assert read(follower, clock) == [(Kind.MISSING, b"")]
     path.write_bytes(b"one\n")
@@ -63,7 +56,7 @@ def test_a_file_that_comes_and_grows(path: Path, clock: Clock) -> None:
     follower.close()
 
 
-def test_rename_and_a_new_file(path: Path, clock: Clock) -> None:
+def test_rename_and_a_new_file(path: Path, clock: ManualClock) -> None:
     path.write_bytes(b"one\n")
     follower = follow(path, clock)
     read(follower, clock)
@@ -77,7 +70,7 @@ def test_rename_and_a_new_file(path: Path, clock: Clock) -> None:
     follower.close()
 
 
-def test_files_rotated_while_an_older_one_is_still_read(path: Path, clock: Clock) -> None:
+def test_files_rotated_while_an_older_one_is_still_read(path: Path, clock: ManualClock) -> None:
     path.write_bytes(b"one\n")
     follower = follow(path, clock)
     assert follower.advance().kind is Kind.BEGIN
@@ -91,7 +84,7 @@ def test_files_rotated_while_an_older_one_is_still_read(path: Path, clock: Clock
     follower.close()
 
 
-def test_truncated_to_less_than_was_read(path: Path, clock: Clock) -> None:
+def test_truncated_to_less_than_was_read(path: Path, clock: ManualClock) -> None:
     path.write_bytes(b"one\ntwo\n")
     follower = follow(path, clock)
     read(follower, clock)
@@ -101,7 +94,7 @@ def test_truncated_to_less_than_was_read(path: Path, clock: Clock) -> None:
     follower.close()
 
 
-def test_truncated_and_grown_past_the_old_position(path: Path, clock: Clock) -> None:
+def test_truncated_and_grown_past_the_old_position(path: Path, clock: ManualClock) -> None:
     path.write_bytes(b"one\ntwo\n")
     follower = follow(path, clock)
     read(follower, clock)
@@ -112,7 +105,7 @@ def test_truncated_and_grown_past_the_old_position(path: Path, clock: Clock) -> 
     follower.close()
 
 
-def test_a_file_moved_away_and_back_goes_on(path: Path, clock: Clock) -> None:
+def test_a_file_moved_away_and_back_goes_on(path: Path, clock: ManualClock) -> None:
     path.write_bytes(b"one\n")
     follower = follow(path, clock)
     read(follower, clock)
@@ -125,7 +118,7 @@ def test_a_file_moved_away_and_back_goes_on(path: Path, clock: Clock) -> None:
     follower.close()
 
 
-def test_gzip_of_several_members_and_from_a_position(path: Path, clock: Clock) -> None:
+def test_gzip_of_several_members_and_from_a_position(path: Path, clock: ManualClock) -> None:
     text = b"".join(b"line %d\n" % number for number in range(200_000))
     path.write_bytes(gzip.compress(text[:500_000]) + gzip.compress(text[500_000:]))
     follower = follow(path, clock)
@@ -142,7 +135,7 @@ def test_gzip_of_several_members_and_from_a_position(path: Path, clock: Clock) -
     follower.close()
 
 
-def test_gzip_in_an_empty_file_that_was_open_already(path: Path, clock: Clock) -> None:
+def test_gzip_in_an_empty_file_that_was_open_already(path: Path, clock: ManualClock) -> None:
     path.write_bytes(b"")
     follower = follow(path, clock)
     read(follower, clock)
@@ -151,7 +144,7 @@ def test_gzip_in_an_empty_file_that_was_open_already(path: Path, clock: Clock) -
     follower.close()
 
 
-def test_damaged_gzip_is_reported_once(path: Path, clock: Clock) -> None:
+def test_damaged_gzip_is_reported_once(path: Path, clock: ManualClock) -> None:
     packed = bytearray(gzip.compress(b"".join(b"line %d\n" % number for number in range(100_000))))
     packed[len(packed) // 2] ^= 0xff
     path.write_bytes(packed)
@@ -162,7 +155,7 @@ def test_damaged_gzip_is_reported_once(path: Path, clock: Clock) -> None:
     follower.close()
 
 
-def test_parked_files_are_closed_and_go_on_when_they_change(path: Path, clock: Clock) -> None:
+def test_parked_files_are_closed_and_go_on_when_they_change(path: Path, clock: ManualClock) -> None:
     path.write_bytes(b"one\n")
     follower = follow(path, clock)
     read(follower, clock)
@@ -179,7 +172,7 @@ def test_parked_files_are_closed_and_go_on_when_they_change(path: Path, clock: C
     follower.close()
 
 
-def test_what_is_no_file_is_refused(tmp_path: Path, clock: Clock) -> None:
+def test_what_is_no_file_is_refused(tmp_path: Path, clock: ManualClock) -> None:
     with pytest.raises(Fatal, match="not a regular file"):
         follow(tmp_path, clock).advance()
     os.mkfifo(tmp_path / "pipe")
@@ -187,7 +180,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path, clock: Clock) -> None:
         follow(tmp_path / "pipe", clock).advance()
 
 
-def test_no_descriptor_is_left_open(path: Path, clock: Clock) -> None:
+def test_no_descriptor_is_left_open(path: Path, clock: ManualClock) -> None:
     before = set(Path("/proc/self/fd").iterdir())
     for _ in range(3):
         test_rename_and_a_new_file(path, clock)
@@ -201,7 +194,7 @@ NEW = b"".join(b"new line %d\n" % number for number in range(300))
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("position", [11, 990, HEAD, 2_200])
-def test_rotation_while_nothing_runs(path: Path, clock: Clock, position: int, *, packed: bool) -> None:
+def test_rotation_while_nothing_runs(path: Path, clock: ManualClock, position: int, *, packed: bool) -> None:
     mark = fingerprint(OLD[:HEAD], position)
     older, newer = path.with_name("app.log.2"), path.with_name("app.log.1.gz" if packed else "app.log.1")
     older.write_bytes(OLD)

@@ -21,6 +21,7 @@ from connectors.file.directory import assign, matching
 from connectors.file.task import _Thread
 from connectors.schema import STRING
 from connectors.testing import Run, SavedOffsets
+from tests.support.eventually import pass_turns
 
 if TYPE_CHECKING:
     from connectors.api import Batch
@@ -243,7 +244,7 @@ async def test_a_read_that_is_under_way_outlives_the_task_and_then_closes() -> N
     released, closed = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     call = asyncio.create_task(thread.call(lambda: asyncio.run_coroutine_threadsafe(released.wait(), loop).result()))
-    await asyncio.sleep(0)
+    await pass_turns()
     call.cancel()
     await asyncio.gather(call, return_exceptions=True)
     thread.afterwards(closed.set)

@@ -6,6 +6,7 @@ JSON with and without schemas, Avro.
 from __future__ import annotations
 
 import base64
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -37,6 +38,8 @@ from worker.converters.json import JsonConverter
 from worker.transforms.pipeline import build_pipeline
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from connectors.api import BadRecord
     from connectors.schema import Schema
 
@@ -129,6 +132,18 @@ def cassandra_records(form: str, masks: Masks) -> list[SourceRecord]:
     return out
 
 
+@lru_cache(maxsize=256)
+def encoders(schema: Schema | None, *, is_key: bool) -> tuple[Callable[[Any], bytes | None], ...]:
+    """Of JSON with and without schemas."""
+    return tuple(JsonConverter({"schemas.enable": schemas}, is_key=is_key).encoder("t", schema)
+                 for schemas in ("true", "false"))
+
+
+@lru_cache(maxsize=256)
+def avro_encoder(schema: Schema) -> Callable[[Any], bytes | None]:
+    return compile_avro(schema, AvroSettings(), b"")
+
+
 def encoded(record: SourceRecord) -> bytes:
     """All bytes that any converter makes of a record."""
     parts: list[bytes] = []
@@ -137,11 +152,9 @@ def encoded(record: SourceRecord) -> bytes:
         if isinstance(value, bytes):
             parts.append(value)
             return
-        for schemas in ("true", "false"):
-            converter = JsonConverter({"schemas.enable": schemas}, is_key=is_key)
-            parts.append(converter.encoder("t", schema)(value) or b"")
+        parts.extend(encode(value) or b"" for encode in encoders(schema, is_key=is_key))
         if value is not None and schema is not None:
-            parts.append(compile_avro(schema, AvroSettings(), b"")(value) or b"")
+            parts.append(avro_encoder(schema)(value) or b"")
     write(record.key, record.key_schema, is_key=True)
     write(record.value, record.value_schema, is_key=False)
     return b"\n".join(parts)

@@ -8,6 +8,7 @@ from weakref import WeakValueDictionary
 
 import orjson
 
+from tests.support.eventually import pass_turns
 from worker.control.herder import ClusterHerder
 from worker.rest.facade import RestError
 
@@ -39,7 +40,7 @@ class Cluster:
         self.herder = ClusterHerder(cast("HerderContext", self))
 
     async def lead(self) -> None:
-        await asyncio.sleep(0)
+        await pass_turns()
 
     async def known(self, name: str) -> None:
         if name not in self.snapshot.connectors:
@@ -51,7 +52,7 @@ class Cluster:
 
     async def ask_validation(self, config: dict[str, str], plugin: str | None) -> dict[str, Any]:
         del config, plugin
-        await asyncio.sleep(0.01)
+        await pass_turns()
         return {"error_count": 0}
 
     async def wait_stopped(self, name: str, deadline_s: float) -> None:
@@ -59,17 +60,17 @@ class Cluster:
 
     async def ask(self, message: object, deadline_s: float) -> bool:
         del message, deadline_s
-        await asyncio.sleep(0.01)
+        await pass_turns()
         return True
 
     async def write_offsets(self, name: str, changes: Any, deadline_s: float) -> None:
         del name, deadline_s
-        await asyncio.sleep(0.01)
+        await pass_turns()
         self.offsets.append((self.target, changes))
 
     async def write(self, config: Sequence[Pair] = (), placement: Sequence[Pair] = ()) -> None:
         assert not placement
-        await asyncio.sleep(0.01)
+        await pass_turns()
         for key, value in config:
             kind, _, name = key.decode().partition("-")
             if kind == "target" and value is not None:

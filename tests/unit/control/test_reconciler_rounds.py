@@ -1,15 +1,15 @@
 """Of thousands of units that are to start or stop at once, so many are under way at a time."""
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
+from tests.support.eventually import eventually_async, pass_turns
 from worker.control.placement import Unit
 from worker.control.reconciler import Choice, Reconciler, Wish
 from worker.protocol import StartTask, StopTask
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from worker.protocol import Message
 
@@ -28,8 +28,7 @@ class FakeHost:
         del deadline_s
         self.under_way += 1
         self.most = max(self.most, self.under_way)
-        for _ in range(3):
-            await asyncio.sleep(0)
+        await pass_turns(3)
         self.under_way -= 1
         self.done.append(message)
         return True
@@ -62,24 +61,18 @@ class FakeListener:
         """Nothing to note."""
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.001)
-
-
 async def test_so_many_are_under_way_at_once_and_all_are_done_once() -> None:
     host, listener = FakeHost(), FakeListener(1000)
     reconciler = Reconciler(cast("Any", host), cast("Any", listener), stop_s=1, backoff_s=(1, 1), crash_limit=3)
     reconciler.start()
     reconciler.wake()
-    await until(lambda: len(host.done) == 1000)
+    await eventually_async(lambda: len(host.done) == 1000, "all tasks are started")
     assert len(reconciler.have) == len({message.id for message in host.done if isinstance(message, StartTask)}) == 1000
     assert 1 < host.most <= 128
     host.done.clear()
     listener.wanted.clear()
     reconciler.wake()
-    await until(lambda: not reconciler.have)
+    await eventually_async(lambda: not reconciler.have, "all tasks are stopped")
     await reconciler.stop()
     assert len({message.id for message in host.done if isinstance(message, StopTask)}) == len(host.done) == 1000
     assert 1 < host.most <= 128

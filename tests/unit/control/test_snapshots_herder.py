@@ -10,6 +10,7 @@ import orjson
 import pytest
 
 from connectors.errors import Retriable
+from tests.support.eventually import pass_turns
 from worker.control.herder_snapshots import SnapshotOperations
 from worker.control.instructions import KEPT, MOST_BYTES, InstructionTable
 from worker.control.leader import Leader
@@ -43,7 +44,7 @@ class Cluster:
         self.herder.ctx = cast("HerderContext", self)
 
     async def _nothing(self, *_: Any) -> None:
-        await asyncio.sleep(0)
+        await pass_turns()
 
     async def _positions(self, name: str) -> list[Any]:
         assert name == "c"
@@ -60,14 +61,14 @@ class Cluster:
 
     async def write(self, config: Sequence[Pair] = (), placement: Sequence[Pair] = ()) -> None:
         assert not config, "Java's topic"
-        await asyncio.sleep(0)
+        await pass_turns()
         self.writes += 1
         for key, value in placement:
             assert self.instructions.apply(key, value)
 
     async def ask(self, message: CheckSnapshot | ConnectorView, deadline_s: float) -> bytes:
         assert deadline_s == 5.0
-        await asyncio.sleep(0)
+        await pass_turns()
         if self.answer is not None:
             raise self.answer
         if isinstance(message, CheckSnapshot):

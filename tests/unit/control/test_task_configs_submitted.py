@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from offsets.cluster import ClusterState
 from offsets.records import commit_record, connector_record, task_record
+from tests.support.eventually import eventually_async
 from worker.control import node as node_module
 from worker.control.node import Node
 from worker.control.placement import INSTANCE, Unit
@@ -63,9 +64,8 @@ class Cluster:
 
 
 async def until_submitted(cluster: Cluster, times: int) -> None:
-    async with asyncio.timeout(10):
-        while cluster.submitted < times or cluster.node._submitting:
-            await asyncio.sleep(0)
+    await eventually_async(lambda: cluster.submitted >= times and not cluster.node._submitting, f"{times} submissions", every=0,
+                           detail=lambda: cluster.submitted)
 
 
 async def test_what_comes_in_the_moment_in_which_a_submission_ends_is_submitted_too(monkeypatch: pytest.MonkeyPatch) -> None:

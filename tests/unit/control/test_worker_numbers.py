@@ -1,13 +1,14 @@
 """What a worker counts and measures of itself."""
 from __future__ import annotations
 
-import asyncio
 import time
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from tests.support.clock import ManualClock
+from tests.support.eventually import eventually_async
 from worker.control import node as node_module
 from worker.control.herder_admin import AdminOperations
 from worker.control.membership import Contact
@@ -59,20 +60,20 @@ def test_a_task_that_fails_before_it_runs_is_a_start_that_failed(node: Node) -> 
 
 
 def test_how_long_rebalances_take(monkeypatch: pytest.MonkeyPatch, node: Node) -> None:
-    now = 100.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
+    clock = ManualClock(100.0)
+    monkeypatch.setattr(time, "monotonic", clock)
     node.refresh_stats()
     assert not node.stats.rebalancing
     node.contact = contact = Contact()
     contact.joins()
-    now = 101.0
+    clock.now = 101.0
     contact.joins()  # tried again
     node.refresh_stats()
     assert (node.stats.rebalancing, contact.joined) == (True, False)
-    now = 103.0
+    clock.now = 103.0
     contact.has_joined()
     contact.joins()
-    now = 104.0
+    clock.now = 104.0
     contact.has_joined()
     node.refresh_stats()
     assert (node.stats.rebalancing, node.stats.rebalance_s, node.stats.rebalance_s_max) == (False, 4.0, 3.0)
@@ -120,10 +121,10 @@ async def test_a_connector_whose_hosts_died_too_often_is_shown_as_failed(node: N
 
 
 async def test_the_event_loops_delay_is_measured() -> None:
-    lag = LoopLag()
+    clock = ManualClock()
+    lag = LoopLag(clock)
     lag.start()
-    await asyncio.sleep(0)
-    time.sleep(0.6)  # noqa: ASYNC251 - this is what is measured
-    await asyncio.sleep(0.01)
+    clock.advance(0.6)
+    await eventually_async(lag.seconds, "the loop has had its next turn")
     lag.stop()
-    assert 0.3 <= lag.seconds() < 60
+    assert lag.seconds() == pytest.approx(0.6 - 0.25), "it was due after a quarter of a second"

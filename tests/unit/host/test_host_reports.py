@@ -4,6 +4,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
+from tests.support.eventually import eventually_async, pass_turns
 from worker.host import host as host_module
 from worker.host.host import Host
 from worker.protocol import Stats, StopTask, TaskId, TaskStats
@@ -53,13 +54,11 @@ async def test_a_task_that_was_said_to_have_stopped_is_not_reported_after_it(mon
     host._tasks = {runner.id: cast("TaskRunner", runner) for runner in map(Runner, range(many))}
     reporting = asyncio.create_task(host._report())
     try:
-        while not control.told:
-            await asyncio.sleep(0)
-        await asyncio.sleep(0)  # the next report is in the middle: it lets others in between its slices
+        await eventually_async(lambda: control.told, "the first report", every=0)
+        await pass_turns()  # the next report is in the middle: it lets others in between its slices
         assert await host.handle(StopTask(TaskId("c", 0), 1))
         control.told.append("stopped")
-        while not isinstance(control.told[-1], Stats):
-            await asyncio.sleep(0)
+        await eventually_async(lambda: isinstance(control.told[-1], Stats), "the next report", every=0)
     finally:
         reporting.cancel()
     assert len(control.told[-1].tasks) == many - 1

@@ -3,22 +3,24 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import socket
 import struct
-import subprocess
-import sys
 import threading
-import time
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
 from connectors.errors import Fatal
+from tests.support.clock import ManualClock
+from tests.support.eventually import eventually, eventually_async, pass_turns
+from worker.host import watch as watch_module
 from worker.host.task_runner import TaskRunner
 from worker.host.watch import LoopWatch, SharedWriter, all_stacks, culprit, frozen, hung_up, maker_of
 from worker.pipe import Peer, event_frame
 from worker.protocol import LoopStuck, StartTask, TaskId, ToControl
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 
 def frames(count: int, sender: int) -> list[bytes]:
@@ -39,7 +41,7 @@ async def test_frames_of_both_writers_stay_whole_and_in_order() -> None:
     thread.start()
     for frame in frames(300, 2):
         writer.write(frame)
-        await asyncio.sleep(0)
+        await pass_turns()
     found: dict[int, list[int]] = {1: [], 2: []}
     async with asyncio.timeout(20):
         for _ in range(600):
@@ -63,49 +65,102 @@ async def test_a_thread_does_not_wait_for_ever_for_room() -> None:
     theirs.close()
 
 
-async def test_a_stuck_loop_is_told_once_as_a_warning_and_once_for_good() -> None:
+class CpuClock(ManualClock):
+    """CPU seconds, of which the watch asks once in each look."""
+
+    looks = 0
+
+    def __call__(self) -> float:
+        self.looks += 1
+        return self.now
+
+
+class Watched:
+    """A watch of the running loop, whose thread looks often, at clocks that stand still."""
+
+    def __init__(self, send: Callable[[bytes], object], stuck_s: float, warn_s: float, *, telling: bool = True) -> None:
+        self.clock, self.cpu = ManualClock(), CpuClock()
+        self.watch = LoopWatch(asyncio.get_running_loop(), stuck_s, send, None, warn_s, telling=telling, clock=self.clock,
+                               cpu_clock=self.cpu)
+        self.watch.start()
+
+    def work(self, seconds: float) -> None:
+        """Keep the loop and the CPU busy for so long, until the watch has looked."""
+        self.cpu.advance(seconds)
+        self.freeze(seconds)
+
+    def freeze(self, seconds: float) -> None:
+        """Time passes in which the process does not run, until the watch has looked."""
+        self.clock.advance(seconds)
+        before = self.cpu.looks  # the first look may have been under way
+        eventually(lambda: self.cpu.looks >= before + 2, "the watch has looked")
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Watched]]:
+    for name in ("_TICK_S", "_BEAT_S"):
+        monkeypatch.setattr(watch_module, name, 0.01)
+    made: list[Watched] = []
+
+    def make(*args: Any, **more: Any) -> Watched:
+        made.append(Watched(*args, **more))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.watch.stop()
+
+
+async def test_a_stuck_loop_is_reported_once_as_a_warning_and_once_for_good(watched: Callable[..., Watched]) -> None:
     ours, theirs = socket.socketpair()
-    got: list[Any] = []
+    received: list[Any] = []
 
     async def handle(message: Any) -> None:
-        got.append(message)
+        received.append(message)
 
     reader, stream = await asyncio.open_connection(sock=theirs)
     peer = Peer(reader, stream, handle, ToControl)
     peer.start()
-    watch = LoopWatch(asyncio.get_running_loop(), 1.0, ours.send, None, 0.3)
-    watch.start()
+    host = watched(ours.send, 1.0, 0.3)
 
     async def block() -> None:
-        time.sleep(2)  # noqa: ASYNC251 - the fault that is looked for
+        host.work(0.2)
+        for _ in range(3):
+            host.work(0.5)
 
     await asyncio.create_task(block(), name="orders-3")
-    async with asyncio.timeout(5):
-        while len(got) < 2:
-            await asyncio.sleep(0.02)
-    watch.stop()
+    await eventually_async(lambda: len(received) >= 2, "both reports come")
+    await eventually_async(lambda: host.watch.lag_s > 1, "the loop has had its next turn")
+    host.watch.stop()
     await peer.close()
     ours.close()
-    assert [(message.task, message.seconds >= bound) for message, bound in zip(got, (0.3, 1), strict=True)] == [
-        ("orders-3", True)] * 2
-    assert "time.sleep(2)" in got[0].stacks
-    assert watch.take_lag() > 1
-    assert watch.take_lag() == 0.0
+    assert [(message.task, message.seconds) for message in received] == [
+        ("orders-3", pytest.approx(0.7)), ("orders-3", pytest.approx(1.2))]
+    assert "in block" in received[0].stacks
+    assert "host.work(0.5)" in received[0].stacks
+    assert host.watch.take_lag() > 1
+    assert host.watch.take_lag() == 0.0
 
 
-async def test_loading_code_is_not_told_of() -> None:
-    told: list[bytes] = []
-    watch = LoopWatch(asyncio.get_running_loop(), 10.0, told.append, None, 0.1, telling=False)
-    watch.start()
-    time.sleep(0.8)  # noqa: ASYNC251 - as imports do
-    watch.set_stuck(0.2)
-    await asyncio.sleep(0)
-    assert not told
-    async with asyncio.timeout(10):
-        while not told:
-            time.sleep(0.8)  # noqa: ASYNC251 - the fault that is looked for
-            await asyncio.sleep(0.01)
-    watch.stop()
+async def test_loading_code_is_not_reported(watched: Callable[..., Watched]) -> None:
+    reports: list[bytes] = []
+    host = watched(reports.append, 10.0, 0.1, telling=False)
+    host.work(0.8)  # as imports do
+    host.watch.set_stuck(0.2)
+    assert not reports
+    host.work(0.8)
+    assert len(reports) == 1
+
+
+async def test_time_in_which_the_process_did_not_run_is_not_the_loops_fault(watched: Callable[..., Watched]) -> None:
+    reports: list[bytes] = []
+    host = watched(reports.append, 2.5, 2.5)
+    host.freeze(60)
+    assert not reports
+    host.work(2.4)
+    assert not reports, "the loop gets its time after it"
+    host.work(0.2)
+    assert len(reports) == 1
 
 
 @pytest.mark.parametrize(("wall_s", "cpu_s", "expected"), [
@@ -115,45 +170,6 @@ async def test_loading_code_is_not_told_of() -> None:
 ])
 def test_a_process_that_did_not_run_is_frozen(wall_s: float, cpu_s: float, expected: bool) -> None:
     assert frozen(wall_s, cpu_s) is expected
-
-
-_HANGS = """
-import asyncio, os, sys
-import pytest
-
-from worker.host.watch import LoopWatch
-
-async def main():
-    watch = LoopWatch(asyncio.get_running_loop(), 2.5, lambda frame: os.write(1, b"stuck\\n"), None, 2.5)
-    watch.start()
-    os.write(1, b"ready\\n")
-    while await asyncio.to_thread(os.read, 0, 1):
-        os.write(1, b"turn\\n")
-    watch.stop()
-
-asyncio.run(main())
-"""
-
-
-def test_of_a_frozen_process_nobody_is_told() -> None:
-    with subprocess.Popen([sys.executable, "-c", _HANGS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                          bufsize=1) as child:
-        assert child.stdin is not None
-        assert child.stdout is not None
-        assert child.stdout.readline() == "ready\n"
-        os.kill(child.pid, signal.SIGSTOP)
-        try:
-            time.sleep(4)  # the fault: longer than both limits
-        finally:
-            os.kill(child.pid, signal.SIGCONT)
-        # The watch looks twice a second: it has looked when a second is over.
-        for _ in range(3):
-            child.stdin.write("x")
-            child.stdin.flush()
-            assert child.stdout.readline() == "turn\n"
-            time.sleep(0.5)
-        child.stdin.close()
-        assert child.stdout.read() == ""
 
 
 async def test_the_culprit_is_the_task_whose_code_runs() -> None:
@@ -174,8 +190,7 @@ async def test_a_task_that_blocks_while_it_is_made_is_the_culprit() -> None:
 
     runner = TaskRunner(StartTask(TaskId("orders", 3), {}, {}, 1), make_plan, lambda _: None, str)
     runner.start()
-    while not blamed:
-        await asyncio.sleep(0)
+    await eventually_async(lambda: blamed, "the task is made", every=0)
     assert await runner.stop(1)
     assert blamed == ["orders-3"]
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from connectors.api import JobProgress, JobTask
 from connectors.errors import ConfigInvalid, Fatal, Retriable
 from connectors.options import Config
+from tests.support.eventually import eventually_async, pass_turns
 from worker.host.job import JobPlan
 from worker.host.options import CONNECTOR
 from worker.host.task_runner import TaskRunner
@@ -71,10 +71,8 @@ class Run:
         return [event.state for event in self.events if isinstance(event, TaskState)]
 
     async def until(self, *states: str) -> None:
-        end = time.monotonic() + 5
-        while self.states[-len(states):] != list(states):
-            assert time.monotonic() < end, self.states
-            await asyncio.sleep(0.005)
+        await eventually_async(lambda: self.states[-len(states):] == list(states), f"the last states are {states}",
+                               detail=lambda: self.states)
 
     @property
     def trace(self) -> str:
@@ -97,7 +95,7 @@ async def test_it_runs_when_it_says_so_and_stops_within_its_deadline() -> None:
 
     run = Run(slowly)
     run.runner.start()
-    await asyncio.sleep(0.05)
+    await pass_turns(50)
     assert run.states == []
     started.set()
     await run.until("RUNNING")
@@ -121,7 +119,7 @@ async def test_a_pause_ends_the_job_and_only_then_is_it_paused() -> None:
     run.runner.start()
     await run.until("RUNNING")
     run.runner.pause(paused=True)
-    await asyncio.sleep(0.05)
+    await pass_turns(50)
     assert run.states == ["RUNNING"]
     release.set()
     await run.until("RUNNING", "PAUSED")
@@ -145,15 +143,14 @@ async def test_a_stop_while_it_is_paused_and_while_it_is_being_paused() -> None:
         try:
             await works(task)
         finally:
-            while (left := task.context.patience()) is None:
-                await asyncio.sleep(0.01)
-            seen.append(left)
+            await eventually_async(lambda: task.context.patience() is not None, "the stop limits it")
+            seen.append(task.context.patience() or 0.0)
 
     run = Run(waits_for_less_patience)
     run.runner.start()
     await run.until("RUNNING")
     run.runner.pause(paused=True)
-    await asyncio.sleep(0.05)
+    await pass_turns(50)
     assert await run.runner.stop(3.0)
     assert 0 < seen[0] <= 3.0
 
@@ -221,7 +218,7 @@ async def test_a_job_that_is_done_stays_running_and_looks_again_after_a_pause() 
     run = Run(done)
     run.runner.start()
     await run.until("RUNNING")
-    await asyncio.sleep(0.05)
+    await pass_turns(50)
     run.runner.pause(paused=True)
     await run.until("RUNNING", "PAUSED")
     run.runner.pause(paused=False)

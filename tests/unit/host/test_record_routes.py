@@ -8,6 +8,7 @@ import pytest
 from aiokafka.record.default_records import DefaultRecordBatch
 
 from connectors.errors import Fenced
+from tests.support.eventually import pass_turns
 from worker.converters.partitioner import partition
 from worker.host.commits import Unit
 from worker.host.producer import Producer
@@ -191,7 +192,7 @@ async def test_tasks_that_ask_for_a_topic_at_once_share_its_route(monkeypatch: p
     monkeypatch.setattr(Producer, "available", lambda _producer, _topic: [0, 1])
     producer = Producer("test", ProducerSettings({}), lambda _error: None)
     asking = [asyncio.create_task(producer.route("t")) for _ in range(3)]
-    await asyncio.sleep(0)
+    await pass_turns()
     asked.set()
     first, *others = await asyncio.gather(*asking)
     assert all(each is first for each in others)

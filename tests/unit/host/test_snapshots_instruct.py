@@ -13,6 +13,7 @@ import pytest
 from connectors.api import Batch, SourceConnector, SourceTask
 from connectors.errors import ConfigInvalid, Fatal, Retriable
 from connectors.options import Config, ConfigDef
+from tests.support.eventually import eventually_async
 from worker.host.options import CONNECTOR
 from worker.host.session import Session
 from worker.protocol import TaskId, TaskStats
@@ -80,9 +81,7 @@ def session(task: Listening) -> LocalSession:
 
 
 async def heard(task: Listening, expected: list[Any]) -> None:
-    async with asyncio.timeout(10):
-        while task.heard != expected:
-            await asyncio.sleep(0.001)
+    await eventually_async(lambda: task.heard == expected, f"the task hears {expected}", detail=lambda: task.heard)
 
 
 async def test_a_task_is_told_before_each_start_and_at_each_change() -> None:

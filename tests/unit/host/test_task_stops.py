@@ -15,13 +15,15 @@ from worker.protocol import Message, StartTask, TaskId, TaskState
 async def test_a_task_that_fails_while_it_is_stopped_does_not_start_again(policy: str) -> None:
     states: list[str] = []
     runs = 0
+    running = asyncio.Event()
 
     async def make_plan() -> NoReturn:
         nonlocal runs
         runs += 1
         if runs == 1:
             try:
-                await asyncio.sleep(30)
+                running.set()
+                await asyncio.Event().wait()
             except asyncio.CancelledError:
                 raise Retriable("the last commit was refused") from None
         raise asyncio.CancelledError
@@ -33,6 +35,6 @@ async def test_a_task_that_fails_while_it_is_stopped_does_not_start_again(policy
     config = {"errors.restart.policy": policy, "errors.restart.delay.ms": "10"}
     runner = TaskRunner(StartTask(TaskId("c", 0), config, {}, 1), make_plan, event, str)
     runner.start()
-    await asyncio.sleep(0.01)
+    await running.wait()
     assert await runner.stop(0.2)
     assert (runs, states) == (1, ["STOPPED"])

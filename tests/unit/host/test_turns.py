@@ -5,6 +5,7 @@ import asyncio
 import socket
 from collections import Counter
 
+from tests.support.eventually import eventually_async, pass_turns
 from worker.pipe import Peer
 from worker.protocol import Ping, ToHost
 from worker.turns import Turnstile
@@ -34,7 +35,7 @@ async def test_one_passes_in_each_turn_of_the_loop_in_order() -> None:
         passed.append((laps.now, number))
 
     waiting = [asyncio.create_task(one(number)) for number in range(100)]
-    await asyncio.sleep(0)
+    await pass_turns()
     waiting[3].cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
     laps.stop()
@@ -59,11 +60,9 @@ async def test_messages_that_came_at_once_leave_turns_to_others() -> None:
     asking.start()
     for _ in range(2000):
         asking.event(Ping())
-    await asyncio.sleep(0)
+    await pass_turns()
     asked.start()
-    async with asyncio.timeout(20):
-        while len(handled) < 2000:
-            await asyncio.sleep(0)
+    await eventually_async(lambda: len(handled) == 2000, "all messages are handled", every=0)
     laps.stop()
     assert max(Counter(handled).values()) <= 256
     await asking.close()

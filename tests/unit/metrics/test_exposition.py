@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from connectors.api import JobPartition, JobProgress
 from tests.integration.metrics.public_queries import EXPECTED_EMPTY
+from tests.support.eventually import pass_turns
 from tests.unit.metrics.exposition import Exposed, parse
 from worker.metrics.exporter import (
     ConnectorNumbers,
@@ -312,7 +313,7 @@ async def test_a_large_exposition_lets_other_work_in() -> None:
         nonlocal turns
         while True:
             turns += 1
-            await asyncio.sleep(0)
+            await pass_turns()
 
     running = asyncio.create_task(other())
     body, longest = await collect(pieces(worker(), [], table_, PROCESS, now=50.0, wall=WALL))

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.errors import ConfigInvalid
+from tests.support.eventually import pass_turns
 from worker import logs
 from worker.logs import LoggerRegistry, LoggerState, RepeatLimiter
 
@@ -104,7 +105,7 @@ async def test_tasks_of_the_loop_inherit_the_context_and_do_not_leak_it() -> Non
 
     async def connector_code(name: str) -> None:
         logs.set_context(name, "task-0")
-        await asyncio.sleep(0)
+        await pass_turns()
         await asyncio.create_task(library_code())
 
     async def library_code() -> None:

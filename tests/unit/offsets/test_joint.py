@@ -6,6 +6,7 @@ import asyncio
 import pytest
 
 from offsets.joint import Joint
+from tests.support.eventually import pass_turns
 
 
 class Asked:
@@ -24,21 +25,16 @@ class Asked:
         return asyncio.create_task(self.joint.ask())
 
 
-async def settle() -> None:
-    for _ in range(5):
-        await asyncio.sleep(0)
-
-
 async def test_who_comes_later_gets_an_answer_that_was_asked_for_later() -> None:
     asked = Asked()
     first = [asked.ask() for _ in range(3)]
-    await settle()
+    await pass_turns(5)
     later = [asked.ask() for _ in range(3)]
-    await settle()
+    await pass_turns(5)
     assert len(asked.answers) == 1
     asked.answers[0].set_result(1)
     assert await asyncio.gather(*first) == [1, 1, 1]
-    await settle()
+    await pass_turns(5)
     assert len(asked.answers) == 2
     assert not any(each.done() for each in later)
     asked.answers[1].set_result(2)
@@ -48,14 +44,14 @@ async def test_who_comes_later_gets_an_answer_that_was_asked_for_later() -> None
 async def test_an_error_is_everybodys_and_the_next_question_is_asked_all_the_same() -> None:
     asked = Asked()
     first = [asked.ask() for _ in range(2)]
-    await settle()
+    await pass_turns(5)
     later = asked.ask()
-    await settle()
+    await pass_turns(5)
     asked.answers[0].set_exception(OSError("away"))
     for each in first:
         with pytest.raises(OSError, match="away"):
             await each
-    await settle()
+    await pass_turns(5)
     asked.answers[1].set_result(2)
     assert await later == 2
 
@@ -63,9 +59,9 @@ async def test_an_error_is_everybodys_and_the_next_question_is_asked_all_the_sam
 async def test_one_that_gives_up_takes_the_answer_from_nobody() -> None:
     asked = Asked()
     first, second = asked.ask(), asked.ask()
-    await settle()
+    await pass_turns(5)
     first.cancel()
-    await settle()
+    await pass_turns(5)
     asked.answers[0].set_result(7)
     assert await second == 7
     assert first.cancelled()
@@ -76,16 +72,16 @@ async def test_those_who_give_up_while_no_answer_comes_are_forgotten() -> None:
     asked = Asked()
     for _ in range(3):
         leaving = [asked.ask() for _ in range(10)]
-        await settle()
+        await pass_turns(5)
         assert len(asked.joint) == 10
         for each in leaving:
             each.cancel()
-        await settle()
+        await pass_turns(5)
         assert len(asked.joint) == 0
     last = asked.ask()
-    await settle()
+    await pass_turns(5)
     asked.answers[0].set_result(1)
-    await settle()
+    await pass_turns(5)
     asked.answers[1].set_result(2)
     assert await last == 2
 
@@ -93,9 +89,9 @@ async def test_those_who_give_up_while_no_answer_comes_are_forgotten() -> None:
 async def test_a_stop_reaches_all_who_wait_and_the_question() -> None:
     asked = Asked()
     first = asked.ask()
-    await settle()
+    await pass_turns(5)
     second = asked.ask()
-    await settle()
+    await pass_turns(5)
     await asked.joint.stop(ConnectionError("stopped"))
     for each in (first, second):
         with pytest.raises(ConnectionError, match="stopped"):

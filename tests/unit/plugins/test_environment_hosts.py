@@ -9,6 +9,7 @@ from unittest.mock import Mock
 import pytest
 
 from connectors.errors import Retriable
+from tests.support.eventually import eventually_async, pass_turns
 from tests.unit.plugins.test_catalog import ENVIRONMENTS, PLUGINS
 from worker.control.hosts import Host, HostLimits, HostPool
 from worker.control.placement import INSTANCE, Unit
@@ -63,7 +64,7 @@ async def pool() -> AsyncIterator[Pool]:
 
 async def started(pool: Pool, environments: tuple[str, ...]) -> Host:
     """The host of these environments that was started last, ready."""
-    await asyncio.sleep(0)
+    await pass_turns()
     host = [each for each in pool.hosts if each.environments == environments][-1]
     host.ready = True
     return host
@@ -110,8 +111,7 @@ async def test_a_bound_that_idle_hosts_make_room_for(pool: Pool) -> None:
     busy[1].used = time.monotonic()
     assert pool.choose(other) is None
     assert busy[1].retired
-    while busy[1] in pool.hosts:
-        await asyncio.sleep(0)
+    await eventually_async(lambda: busy[1] not in pool.hosts, "the idle host has gone", every=0)
     assert pool.choose(other) is None
     host = await started(pool, other)
     assert pool.choose(other) is host
@@ -127,8 +127,7 @@ async def test_questions_go_where_the_configuration_belongs(pool: Pool) -> None:
         return "answer"
     question = AlterOffsets({"connector.class": "com.AConnector"}, b"[]")
     answer = asyncio.create_task(pool.ask(question, 10))
-    while not any(host.environments for host in pool.hosts):
-        await asyncio.sleep(0)
+    await eventually_async(lambda: any(host.environments for host in pool.hosts), "a host is started", every=0)
     host = await started(pool, A)
     host.request = request  # type: ignore[method-assign]
     assert await answer == "answer"

@@ -2,10 +2,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from worker.control import plugins
 from worker.control.plugins import PluginWatch
+from worker.plugins.environments import Scan, scan
 from worker.plugins.model import Description
 
 from ._packages import transform
@@ -24,15 +25,21 @@ async def test_the_first_environment_is_not_taken_half_either(tmp_path: Path, mo
     async def describe(environment: Environment) -> Description:
         described.append(tuple(value for _, _, value in environment.entries))
         return Description([], {})
+    copied: list[int] = []
+
+    def scan_while_it_is_copied(*args: Any) -> Scan:
+        seen = scan(*args)
+        if seen.environments and not copied:
+            copied.append(1)
+            transform(folder, "second")
+        return seen
     monkeypatch.setattr(plugins, "describe", describe)
-    monkeypatch.setattr(plugins, "_SETTLED_S", 0.3)
+    monkeypatch.setattr(plugins, "scan", scan_while_it_is_copied)
+    monkeypatch.setattr(plugins, "_SETTLED_S", 0)
     watch = PluginWatch([str(tmp_path)], {}, 0, lambda: None)
     await watch.start(Description([], {}))
     folder = transform(tmp_path / "env", "first")
-    looking = asyncio.create_task(watch.refresh(5))
-    await asyncio.sleep(0.1)
-    transform(folder, "second")
-    assert await looking
+    assert await watch.refresh(5)
     await watch.stop()
     assert described == [("first:Shout", "second:Shout")]
 

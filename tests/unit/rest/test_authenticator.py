@@ -9,6 +9,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509 import NameOID, load_pem_x509_certificates
 
+from tests.support.eventually import pass_turns
 from worker.rest.auth import Authenticator
 from worker.rest.auth_settings import AuthSettings
 from worker.rest.facade import RestError
@@ -130,7 +131,7 @@ async def test_few_passwords_are_looked_at_at_once(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("worker.rest.auth._MOST_WAITING", 2)
     authenticator = await made(basic=True, users_file=write_users(tmp_path / "users", {"ada": "admin"}))
     waiting = [asyncio.create_task(by_password(authenticator, "ada", f"wrong-{number}")) for number in range(2)]
-    await asyncio.sleep(0)
+    await pass_turns()
     with pytest.raises(RestError, match="Too many passwords are being looked at") as busy:
         await by_password(authenticator, "ada", "ada")
     assert (busy.value.status, busy.value.headers) == (503, {"Retry-After": "1"})

@@ -42,7 +42,7 @@ async def test_dripping_does_not_help(start: Start) -> None:
     async def drip() -> None:
         while True:
             writer.write(b"X-More: 1\r\n")
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.02)  # the pace of a slow client, not a wait
 
     dripping = asyncio.create_task(drip())
     try:

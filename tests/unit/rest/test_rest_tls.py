@@ -4,7 +4,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-import time
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -13,6 +12,7 @@ from cryptography import x509
 from cryptography.x509 import NameOID
 
 from connectors.errors import ConfigInvalid
+from tests.support.eventually import eventually_async
 from worker.rest.certificates import name_of, parse_rules
 from worker.rest.server import RestServer, exposed
 from worker.rest.settings import RestSettings
@@ -161,11 +161,12 @@ async def test_certificates_are_read_again(serve: Serve, tmp_path: Path, caplog:
     async with client(first) as session, aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=_blind())) as kept:
         assert (await Rest(server.urls[0], kept)("GET", "/connectors")).status == 200
         path.write_text("rubbish")
-        await _until(lambda: "can't be used; the old ones stay" in caplog.text)
+        await eventually_async(lambda: "can't be used; the old ones stay" in caplog.text, "the log says so")
         assert (await Rest(server.urls[0], session)("GET", "/connectors")).status == 200
         second.store(tmp_path / "next", (NameOID.COMMON_NAME, "two"))
         (tmp_path / "next").replace(path)
-        await _until(lambda: "certificates of listeners have changed and were read again" in caplog.text)
+        await eventually_async(lambda: "certificates of listeners have changed and were read again" in caplog.text,
+                               "the log says so")
         assert await shown() == "CN=two"
         # A connection that was open goes on.
         assert (await Rest(server.urls[0], kept)("GET", "/connectors")).status == 200
@@ -176,12 +177,6 @@ def _blind() -> ssl.SSLContext:
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context
 
-
-async def _until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < end
-        await asyncio.sleep(0.02)
 
 
 @pytest.mark.parametrize(("properties", "versions", "works"), [

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
+from tests.support.eventually import eventually_async
 from worker.rest.access import Principal, parse_grants
 from worker.rest.facade import RestError
 from worker.rest.forwarding import WorkerClient
@@ -192,9 +193,8 @@ async def test_a_new_session_key_on_its_way(pair: Pair) -> None:
     herder.key = SessionKey(b"new" * 11)
     sent = asyncio.create_task(follower("PUT", "/connectors/sales-eu/config", CONFIG, basic("ada", "ada")))
     herder_looked = herder.keys_asked
-    while herder.keys_asked == herder_looked:
-        assert not sent.done()
-        await asyncio.sleep(0)
+    await eventually_async(lambda: sent.done() or herder.keys_asked > herder_looked, "the key is asked for", every=0)
+    assert not sent.done()
     other.key = herder.key  # it has arrived
     assert (await sent).status == 201
 

@@ -10,6 +10,7 @@ import pytest
 
 from connectors.errors import ConfigInvalid, Retriable
 from connectors.options import ConfigDef, ConfigKey, ConfigType
+from tests.support.eventually import eventually_async
 from worker.secrets.providers import ConfigData, ConfigProvider, build_providers
 from worker.secrets.rotation import SecretKeeper, Unanswered, keeper
 
@@ -193,9 +194,7 @@ async def test_a_provider_that_has_failed_is_asked_again() -> None:
     made.watch("task", CONFIG, await made.resolve(CONFIG), follower)
     box.error = Retriable("away")
     made.start()
-    async with asyncio.timeout(10):
-        while made.failures["box"] < 2:
-            await asyncio.sleep(0.01)
+    await eventually_async(lambda: made.failures["box"] >= 2, "the provider has failed twice")
     box.values, box.error = {"password": "two", "user": "me"}, None
     assert (await follower.next())[0]["password"] == "two"
     await made.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 import os
 import secrets
 import signal
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from compose.local.jvm import FAST_START
 from spark_jobs.control import process_age
 from spark_jobs.supervisor import others
+from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,16 +24,8 @@ if TYPE_CHECKING:
 PLUGIN = Path(__file__).with_name("plugin")
 SECRET = "correct-horse-battery"
 KEY = "staple-of-a-bucket"
+LIMIT_S = 120.0  # Spark takes its time to start
 
-
-def wait_for(condition: Callable[[], Any], what: str, deadline_s: float = 120.0, detail: Callable[[], Any] = lambda: "") -> Any:
-    end = time.monotonic() + deadline_s
-    while True:
-        found = condition()
-        if found:
-            return found
-        assert time.monotonic() < end, f"{what}: not within {deadline_s} s: {detail()}"
-        time.sleep(0.05)
 
 
 class Bench:
@@ -69,7 +61,7 @@ class Bench:
         return sorted(int(line) for path in self.folder.glob("batch-*.txt") for line in path.read_text().split())
 
     def wait_for_lines(self) -> None:
-        wait_for(lambda: self.lines() == list(range(self.sent)), "all records are written once", detail=self.about)
+        eventually(lambda: self.lines() == list(range(self.sent)), "all records are written once", LIMIT_S, detail=self.about)
 
     def get(self, path: str) -> Any:
         status, body = self.worker.request("GET", path)
@@ -89,7 +81,7 @@ class Bench:
         return found
 
     def pid(self) -> int:
-        return int(wait_for(lambda: self.progress().get("pid"), "the job has a process"))
+        return int(eventually(lambda: self.progress().get("pid"), "the job has a process", LIMIT_S))
 
     def wait_task(self, state: str) -> dict[str, Any]:
         def reached() -> bool:
@@ -97,7 +89,7 @@ class Bench:
             assert found in {state, "NONE", "UNASSIGNED", "RUNNING", "PAUSED", "RESTARTING"} or state == "RUNNING", self.about()
             return bool(found == state)
 
-        wait_for(reached, f"the task is {state}", detail=self.about)
+        eventually(reached, f"the task is {state}", LIMIT_S, detail=self.about)
         return self.task()
 
     def about(self) -> str:
@@ -160,7 +152,8 @@ def test_the_life_of_a_job(bench: Bench) -> None:
     assert not any(each.encode() in text for text in shown for each in (SECRET, KEY))
 
     # How far it is: progress, offsets of the consumer group, topics, metrics.
-    progress = wait_for(lambda: (now := bench.progress()).get("records_read") == 20 and now, "progress", detail=bench.progress)
+    progress = eventually(lambda: (now := bench.progress()).get("records_read") == 20 and now, "all records are read", LIMIT_S,
+                          detail=bench.progress)
     assert (progress["phase"], progress["lag"], progress["records_written"]) == ("running", {"total": 0, "max": 0}, 20)
     assert sorted((each["partition"], each["offset"]) for each in progress["partitions"]) == [(0, 10), (1, 10)]
     assert bench.get(f"/connectors/{name}/offsets")["offsets"] == [
@@ -180,17 +173,18 @@ def test_the_life_of_a_job(bench: Bench) -> None:
     # Its target is away: the task runs, and says since when and why, until it works again.
     (bench.folder / "away").touch()
     bench.send(20)
-    trace = wait_for(lambda: bench.task().get("trace"), "the status shows the trouble", detail=bench.about)
+    trace = eventually(lambda: bench.task().get("trace"), "the status shows the trouble", LIMIT_S, detail=bench.about)
     assert bench.task()["state"] == "RUNNING"
     assert "the job retries since 20" in trace
     assert "the folder is away" in trace
-    progress = wait_for(lambda: (now := bench.progress())["phase"] == "retrying" and now, "the trouble is in the progress")
+    progress = eventually(lambda: (now := bench.progress())["phase"] == "retrying" and now, "the trouble is in the progress",
+                          LIMIT_S)
     assert progress["error"] == "the folder is away"
     assert progress["retrying_since"]
     (bench.folder / "away").unlink()
     bench.wait_for_lines()
-    wait_for(lambda: "trace" not in bench.task(), "the trouble is over", detail=bench.about)
-    wait_for(lambda: bench.progress()["phase"] == "running", "the progress is that of a job that works")
+    eventually(lambda: "trace" not in bench.task(), "the trouble is over", LIMIT_S, detail=bench.about)
+    eventually(lambda: bench.progress()["phase"] == "running", "the progress is that of a job that works", LIMIT_S)
 
     # Pause ends the process; resume goes on from the checkpoint.
     bench.put("/pause", 202)
@@ -204,7 +198,7 @@ def test_the_life_of_a_job(bench: Bench) -> None:
     # Its host is killed: the job goes down with it, and comes back.
     second = bench.pid()
     os.kill(worker.hosts()[0], signal.SIGKILL)
-    wait_for(lambda: gone(second), "no orphan is left", detail=bench.about)
+    eventually(lambda: gone(second), "no orphan is left", LIMIT_S, detail=bench.about)
     bench.send(20)
     bench.wait_task("RUNNING")
     bench.wait_for_lines()
@@ -217,7 +211,7 @@ def test_the_life_of_a_job(bench: Bench) -> None:
     failed = bench.wait_task("FAILED")
     assert failed["trace"].startswith("Fatal: the target refuses batch of lines\n")
     assert "lines_sink.py" in failed["trace"]
-    wait_for(lambda: gone(third), "the failed job is gone")
+    eventually(lambda: gone(third), "the failed job is gone", LIMIT_S)
     explained = bench.get(f"/connectors/{name}/explain")
     assert explained["tasks"][0]["why_not_running"] == "it failed: Fatal: the target refuses batch of lines"
     assert any(note.startswith("tasks.max=4 has no effect") for note in explained["notes"])
@@ -229,10 +223,11 @@ def test_the_life_of_a_job(bench: Bench) -> None:
     # Offsets can't be changed; deleted, nothing is left.
     fourth = bench.pid()
     bench.put("/stop", 204)
-    wait_for(lambda: gone(fourth) and bench.status()["connector"]["state"] == "STOPPED", "it is stopped", detail=bench.about)
+    eventually(lambda: gone(fourth) and bench.status()["connector"]["state"] == "STOPPED", "it is stopped", LIMIT_S,
+               detail=bench.about)
     status, refused = worker.request("DELETE", f"/connectors/{name}/offsets")
     assert status == 400
     assert "a Spark job goes on from its checkpoint" in refused["message"]
     assert worker.request("DELETE", f"/connectors/{name}")[0] == 204
-    wait_for(lambda: name not in bench.get("/connectors"), "it is deleted")
+    eventually(lambda: name not in bench.get("/connectors"), "it is deleted", LIMIT_S)
     assert SECRET not in worker.service.log_path.read_text()

@@ -3,18 +3,16 @@ from __future__ import annotations
 
 import json
 import secrets
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # it is there, and documented
 
 from compose.local.jvm import FAST_START
+from tests.support.eventually import eventually
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 @dataclass
 class Bench:
@@ -32,12 +30,13 @@ class Bench:
         self.admin.create_topics([NewTopic(name, partitions, 1)])[name].result(30)
         self.topics.append(name)
         self.partitions[name] = partitions
-        wait(lambda: len(self.admin.list_topics(name, timeout=10).topics[name].partitions) == partitions, f"no topic {name}")
+        eventually(lambda: len(self.admin.list_topics(name, timeout=10).topics[name].partitions) == partitions,
+                   f"topic {name} exists")
         return name
 
     def delete(self, name: str) -> None:
         self.admin.delete_topics([name])[name].result(30)
-        wait(lambda: name not in self.admin.list_topics(timeout=10).topics, f"topic {name} is not deleted")
+        eventually(lambda: name not in self.admin.list_topics(timeout=10).topics, f"topic {name} is deleted")
 
     def send(self, topic: str, values: list[str], partition: int | None = None) -> None:
         for number, value in enumerate(values):
@@ -76,10 +75,3 @@ class Bench:
             return {each.partition: each.offset for each in consumer.committed(parts, timeout=20)}
         finally:
             consumer.close()
-
-
-def wait(condition: Callable[[], Any], text: str, limit: float = 60) -> None:
-    deadline = time.monotonic() + limit
-    while not condition():
-        assert time.monotonic() < deadline, text
-        time.sleep(0.05)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spark_jobs.filesystems import hadoop_version
-from tests.integration.spark_jobs.frame.bench import wait
 from tests.integration.spark_jobs.frame.test_job_process import Process
 from tests.integration.spark_jobs.frame.test_runs import NOW, run
+from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -93,7 +93,7 @@ def test_a_full_disk_is_named_and_waited_for(spark: SparkSession, bench: Bench, 
     with pytest.raises(OSError, match="No space left"):
         filler.write_bytes(bytes(1 << 20))
     going = run(spark, job)
-    wait(lambda: bool(going.of("retrying")) or bool(going.code), "the full disk is not told")
+    eventually(lambda: bool(going.of("retrying")) or bool(going.code), "the full disk is reported")
     assert not going.code, going.events[-1]
     error = going.of("retrying")[0]["error"]
     assert "No space left on device" in error

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -28,8 +27,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneClus
         yield running
 
 
-@pytest.mark.parametrize("started_by", ["millrace", pytest.param("spark-submit", marks=pytest.mark.skipif(
-    os.environ.get("MILLRACE_SLOW") != "1", reason="the same job once more: with MILLRACE_SLOW=1 only"))])
+@pytest.mark.parametrize("started_by", ["millrace", pytest.param("spark-submit", marks=pytest.mark.slow)])
 def test_a_job_runs_on_a_standalone_cluster(bench: Bench, cluster: StandaloneCluster, started_by: str) -> None:
     topic = bench.topic(partitions=4)
     values = [str(number) for number in range(400)]

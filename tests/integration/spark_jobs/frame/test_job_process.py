@@ -10,7 +10,7 @@ import sys
 import urllib.request
 from typing import TYPE_CHECKING, Any
 
-from tests.integration.spark_jobs.frame.bench import wait
+from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +33,7 @@ class Process:
         return [event for event in found if event["event"] == kind]
 
     def wait(self, condition: Any, text: str) -> None:
-        wait(lambda: condition() or self.process.poll() is not None, f"{text}: {self.log()}", 120)
+        eventually(lambda: condition() or self.process.poll() is not None, text, 120, detail=self.log)
         assert self.process.poll() is None, self.log()
 
     def log(self) -> str:
@@ -62,9 +62,9 @@ def test_the_life_of_a_job(bench: Bench) -> None:
     job = bench.job(topic, **{"metrics.port": str(port)})
     path = bench.file(job)
     first = Process(path, "--supervised")
-    first.wait(lambda: first.events("started"), "the job did not start")
+    first.wait(lambda: first.events("started"), "the job has started")
     bench.send(topic, ["0", "1", "2", "3"])
-    first.wait(lambda: len(bench.rows(job)) == 4 and first.events("progress"), "no rows")
+    first.wait(lambda: len(bench.rows(job)) == 4 and first.events("progress"), "four rows come")
     assert all(row["headers"] == [{"key": "h", "value": "1"}] or row["headers"] for row in bench.rows(job))
 
     # One run at a time: neither the job again, nor another job on its checkpoint.
@@ -80,18 +80,18 @@ def test_the_life_of_a_job(bench: Bench) -> None:
 
     # What the outside sees.
     assert bench.committed(f"millrace-{job['name']}", topic) == {0: 2, 1: 2}
-    wait(lambda: 'phase="addBatch"' in scraped(port), "the phases of the batch were never told")
+    eventually(lambda: 'phase="addBatch"' in scraped(port), "the phases of the batch are reported")
     text = scraped(port)
     assert f'millrace_job_records_total{{job="{job["name"]}"}} 4' in text
     assert f'millrace_job_lag_records{{job="{job["name"]}",topic="{topic}",partition="0"}} 0' in text
     shown = json.loads(millrace("status", str(path), "--json").stdout)[job["name"]]
     assert (shown["state"], shown["pid"], shown["progress"]["lag_total"]) == ("running", first.process.pid, 0)
-    wait((bench.folder / f"{job['name']}.rows.idle").exists, "idle was never called")
+    eventually((bench.folder / f"{job['name']}.rows.idle").exists, "idle is called")
 
     # A stop in the middle of a batch waits for it, and for nothing more.
     order = bench.order(job, "slow")
     bench.send(topic, ["4"])
-    first.wait((bench.folder / f"{job['name']}.rows.busy").exists, "the batch did not begin")
+    first.wait((bench.folder / f"{job['name']}.rows.busy").exists, "the batch has started")
     first.process.send_signal(signal.SIGTERM)
     bench.send(topic, ["5"])
     order.unlink()
@@ -104,14 +104,14 @@ def test_the_life_of_a_job(bench: Bench) -> None:
     bench.order(job, "slow")
     (bench.folder / f"{job['name']}.rows.busy").unlink()
     killed = Process(path)
-    killed.wait((bench.folder / f"{job['name']}.rows.busy").exists, "the batch did not begin")
+    killed.wait((bench.folder / f"{job['name']}.rows.busy").exists, "the batch has started")
     os.kill(killed.process.pid, signal.SIGKILL)
     killed.end()
     assert "died" in millrace("status", job["name"]).stdout
     order.unlink()
     bench.send(topic, ["6"])
     last = Process(path, "--supervised")
-    last.wait(lambda: len(bench.rows(job)) == 7, "not all rows came")
+    last.wait(lambda: len(bench.rows(job)) == 7, "all rows come")
     assert [row["value"] for row in bench.rows(job)][5:] == ["5", "6"]
     replayed = bench.rows(job)[5]
     assert sum(end - start for start, end in replayed["ranges"].values()) == 1

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, TopicPartition
 from spark_jobs import config
 from spark_jobs.progress import Events
 from spark_jobs.runner import Runner
-from tests.integration.spark_jobs.frame.bench import wait
+from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -110,17 +110,17 @@ def test_retries_failing_tasks_and_a_stop_while_retrying(spark: SparkSession, be
     job = bench.job(topic)
     bench.order(job, "away 2")
     going = run(spark, job)
-    wait(lambda: bench.rows(job) or going.code, "no rows after retries")
+    eventually(lambda: bench.rows(job) or going.code, "rows come after retries")
     assert [row["batch"] for row in bench.rows(job)] == [0, 0]
     assert [event["attempt"] for event in going.of("retrying")] == [1, 2]
     # An error that a task raised keeps its meaning on the driver.
     bench.order(job, "task Retriable")
     bench.send(topic, ["2"])
-    wait(lambda: len(bench.rows(job)) == 3 or going.code, "no rows after a task's Retriable")
+    eventually(lambda: len(bench.rows(job)) == 3 or going.code, "rows come after a task's Retriable")
     assert "said by a task of batch 1" in going.of("retrying")[-1]["error"]
     order = bench.order(job, "away 1000000")
     bench.send(topic, ["3"])
-    wait(lambda: len(going.of("retrying")) >= 5 or going.code, "no retries")
+    eventually(lambda: len(going.of("retrying")) >= 5 or going.code, "it retries")
     going.runner.stop("test")
     assert going.end() == 0
     assert going.of("stopped")[0]["reason"] == "test"
@@ -168,7 +168,7 @@ def test_a_topic_that_is_replaced_while_the_job_runs(spark: SparkSession, bench:
     bench.send(topic, ["0", "1", "2"])
     job = bench.job(topic)
     going = run(spark, job)
-    wait(lambda: len(bench.rows(job)) == 3 or going.code, "no rows")
+    eventually(lambda: len(bench.rows(job)) == 3 or going.code, "three rows come")
     bench.delete(topic)
     bench.topic(partitions=1, name=topic)
     bench.send(topic, ["new"])
@@ -213,11 +213,11 @@ def test_a_topic_that_does_not_exist_yet_is_waited_for(spark: SparkSession, benc
     assert refused.end() == 1
     assert f"there is no topic {name}" in refused.of("failed")[0]["error"]
     waiting = run(spark, job)
-    wait(lambda: bool(waiting.of("retrying")), "the job does not say that it waits")
+    eventually(lambda: bool(waiting.of("retrying")), "the job says that it waits")
     assert f"there is no topic {name}" in waiting.of("retrying")[0]["error"]
     assert not waiting.of("started")
     bench.topic(partitions=2, name=name)
     bench.send(name, ["1", "2"])
-    wait(lambda: len(bench.rows(job)) == 2, "what was written later is not read")
+    eventually(lambda: len(bench.rows(job)) == 2, "what was written later is read")
     waiting.runner.stop("test")
     assert waiting.end() == 0

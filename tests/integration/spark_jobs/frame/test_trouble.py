@@ -15,8 +15,8 @@ from spark_jobs.lag_watch import LagWatch
 from spark_jobs.progress import Events
 from spark_jobs.run import state_after
 from spark_jobs.troubles import Troubles
-from tests.integration.spark_jobs.frame.bench import wait
 from tests.integration.spark_jobs.frame.test_runs import run
+from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,7 @@ def test_a_job_whose_target_is_away_says_so_until_it_is_back(spark: SparkSession
     def heartbeats() -> list[dict[str, Any]]:
         return [event for event in going.of("progress") if event["retrying"]]
 
-    wait(lambda: len(heartbeats()) >= 3 or going.code, "no sign of life tells of the trouble")
+    eventually(lambda: len(heartbeats()) >= 3 or going.code, "signs of life report the trouble")
     # Nothing was committed yet: all records wait, from where the job begins.
     for event in heartbeats():
         assert event["lag_total"] in (5, None), event
@@ -51,7 +51,8 @@ def test_a_job_whose_target_is_away_says_so_until_it_is_back(spark: SparkSession
     assert heartbeats()[-1]["lag"] == {topic: {"0": 3, "1": 2}}
     assert heartbeats()[-1]["position"] == {topic: {"0": 0, "1": 0}}
     order.unlink()
-    wait(lambda: [event for event in going.of("progress") if event.get("committed")] or going.code, "the batch is not done")
+    eventually(lambda: [event for event in going.of("progress") if event.get("committed")] or going.code,
+               "the batch is done")
     done = next(event for event in going.of("progress") if event.get("committed"))
     assert (done["retrying"], done["lag_total"], state_after(done)) == (None, 0, "running")
     going.runner.stop("test")
@@ -101,16 +102,16 @@ def test_the_lag_of_what_is_not_read_yet_and_of_a_kafka_that_is_away(own_kafka: 
             return found is not None and (found.position, found.ends) == ({(topic, 0): 4, (topic, 1): 0},
                                                                           {(topic, 0): 5, (topic, 1): 0})
 
-        wait(seen, "the new partition is not counted from its beginning")
+        eventually(seen, "the new partition is counted from its start")
         assert troubles.current() is None
         own_kafka.broker(0).kill()
-        wait(lambda: watch.refresh({(topic, 0): 4}, 30) is None, "the lag is known without Kafka")
+        eventually(lambda: watch.refresh({(topic, 0): 4}, 30) is None, "the lag is unknown without Kafka")
         trouble = troubles.current()
         assert trouble is not None
         assert f"Kafka at {own_kafka.bootstrap} does not answer" in trouble["error"]
         assert [(event["event"], event["part"], event["since"]) for event in events] == [("retrying", "lag", trouble["since"])]
         own_kafka.broker(0).start()
-        wait(seen, "the lag is not known again")
+        eventually(seen, "the lag is known again")
         assert troubles.current() is None
     finally:
         for each in (watch, late):

@@ -11,8 +11,8 @@ import psycopg
 
 from compose.local.worker import children
 from spark_jobs import history
-from tests.integration.spark_jobs.frame.bench import wait
 from tests.integration.spark_jobs.frame.test_runs import NOW, run
+from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,11 +44,11 @@ def run_with_kills(spark: SparkSession, job: dict[str, str]) -> Run:
                 kill_workers(spark)
             return len(going.of("retrying")) >= wanted or bool(going.code)
 
-        wait(crashed, f"{number} crashes were not seen", 120)
+        eventually(crashed, f"{number} crashes are seen", 120)
         def progressed(before: int = len(going.of("progress"))) -> bool:
             return len(going.of("progress")) > before or bool(going.code)
 
-        wait(progressed, "no batch after a crash", 120)
+        eventually(progressed, "a batch is done after a crash", 120)
     assert going.end() == 0, going.events[-1]
     crashes = going.of("retrying")
     assert len(crashes) >= KILLS
@@ -101,7 +101,7 @@ def test_a_batch_that_kills_its_workers_every_time_fails_the_job(spark: SparkSes
     # A fault in C leaves its stack; the job goes on when the batch no longer crashes.
     order.write_text("task Segfault")
     fault = run(spark, job)
-    wait(lambda: bool(fault.of("retrying")) or bool(fault.code), "the crash was not seen")
+    eventually(lambda: bool(fault.of("retrying")) or bool(fault.code), "the crash is seen")
     assert "Segmentation fault" in fault.of("retrying")[0]["error"]
     order.unlink()
     assert fault.end() == 0

@@ -6,8 +6,8 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from compose.local.ports import free_ports
-from tests.integration.spark_jobs.frame.bench import wait
 from tests.integration.spark_jobs.frame.test_runs import run
+from tests.support.eventually import eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def reported(spark: SparkSession, job: dict[str, str]) -> dict[str, Any]:
     """The first trouble or failure that a job reports."""
     going = run(spark, job)
-    wait(lambda: going.of("retrying") or going.of("failed"), "nothing was reported")
+    eventually(lambda: going.of("retrying") or going.of("failed"), "an error is reported")
     going.runner.stop("test")
     going.end()
     return (going.of("retrying") + going.of("failed"))[0]

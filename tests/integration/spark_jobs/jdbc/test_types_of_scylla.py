@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 import uuid
 from datetime import UTC, date, datetime
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from compose.local.scylla.emulation import ScyllaEmulation
     from tests.integration.spark_jobs.jdbc.conftest import Database, Rig
 
-pytestmark = pytest.mark.skipif(os.environ.get("MILLRACE_SLOW") != "1", reason="a minute: with MILLRACE_SLOW=1 only")
+pytestmark = pytest.mark.slow
 TYPES = {"pk": "uuid", "ck": "timeuuid", "price": "decimal", "whole": "varint", "at": "time", "seen": "timestamp",
          "day": "date", "txt": "text"}
 VALUES: dict[str, Any] = {

@@ -7,7 +7,6 @@ all.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -25,7 +24,7 @@ from compose.local.kafka import KafkaCluster, Ports
 from compose.local.ports import LOOPBACK, free_ports
 from compose.local.topics import read_topic
 from spark_jobs.watchdog import EXIT_CODE, GRACE_S
-from tests.integration.spark_jobs.frame.bench import wait
+from tests.support.eventually import eventually
 from tests.support.kafka_gate import Gate, Moment
 from tests.support.transaction_steps import RECORDS, RETRIABLE
 
@@ -122,8 +121,8 @@ def interrupt(gated: GatedKafka, tasks: list[Task]) -> None:
         for task in tasks:
             gated.gate.take_away(task.name, task.moment)
             task.start(gated.gate.port)
-        wait(lambda: all(task.ended() for task in tasks), "".join(
-            task.log() for task in tasks if not task.ended()) or "a process hangs", LIMIT_S)
+        eventually(lambda: all(task.ended() for task in tasks), "all processes have ended", LIMIT_S,
+                   detail=lambda: "".join(task.log() for task in tasks if not task.ended()))
         for task in tasks:
             assert gated.gate.gone(task.name), f"the moment did not come: {task.log()}"
             assert task.process.returncode in (0, RETRIABLE, EXIT_CODE), task.log()
@@ -148,7 +147,7 @@ def test_an_outage_at_the_moments_that_hang(gated: GatedKafka, tmp_path: Path) -
     interrupt(gated, [Task(kind, moment, tmp_path) for kind, moment in QUICK])
 
 
-@pytest.mark.skipif(os.environ.get("MILLRACE_SLOW") != "1", reason="minutes of outages: with MILLRACE_SLOW=1 only")
+@pytest.mark.slow
 def test_an_outage_at_every_moment(gated: GatedKafka, tmp_path: Path) -> None:
     for first in range(0, len(ALL), AT_ONCE):
         interrupt(gated, [Task(kind, moment, tmp_path) for kind, moment in ALL[first:first + AT_ONCE]])

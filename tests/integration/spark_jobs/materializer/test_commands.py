@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka.admin import AdminClient
 
 from compose.local.jvm import FAST_START
-from compose.local.service import wait_until
 from compose.local.topics import read_topic
+from tests.support.eventually import eventually
 from tests.support.job_process import Job
 from tests.support.update_load import Model, changes
 from tests.support.update_topic import Load, check, fill
@@ -59,7 +59,7 @@ def test_state_and_rebuilds(bootstrap: str, registry: SchemaRegistry, tmp_path: 
     # The output is lost: every live row comes once, from the state.
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.delete_topics([f"{topic}-rows"])[f"{topic}-rows"].result(30)
-    assert wait_until(lambda: f"{topic}-rows" not in admin.list_topics(timeout=10).topics, 30, 0.1)
+    eventually(lambda: f"{topic}-rows" not in admin.list_topics(timeout=10).topics, "the topic is deleted", 30, every=0.1)
     command("rebuild", str(file), "--output")
     events = [json.loads(each.value) for each in read_topic(bootstrap, f"{topic}-rows", committed=True) if each.value]
     assert {each["op"] for each in events} == {"r"}

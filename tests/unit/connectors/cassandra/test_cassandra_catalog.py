@@ -20,6 +20,7 @@ from connectors.cql.mutations.definition import Column, DroppedColumn, TableDefi
 from connectors.cql.types import CqlType, UnknownType, parse, udt_resolver
 from connectors.errors import ConfigInvalid, Fatal, Retriable
 from connectors.testing.contexts import LogCapture, MemoryTaskContext, RecordedMetrics, SavedOffsets, logger
+from tests.support.eventually import eventually_async, pass_turns
 
 T1, T2, T3 = (str(uuid.UUID(int=number)) for number in (1, 2, 3))
 
@@ -410,10 +411,9 @@ async def test_calls_that_come_together_read_once() -> None:
     schema.gate = asyncio.Event()
     catalog = catalog_of(schema)
     first = asyncio.create_task(catalog.refresh())
-    while not schema.asked:
-        await asyncio.sleep(0)
+    await eventually_async(lambda: schema.asked, "the schema is asked for", every=0)
     later = [asyncio.create_task(catalog.refresh()) for _ in range(5)]
-    await asyncio.sleep(0)
+    await pass_turns()
     schema.add("ks", "new", T2, {"p": "int"})
     schema.gate.set()
     assert T1 in await first

@@ -4,7 +4,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import pytest
@@ -22,8 +22,10 @@ from connectors.errors import Fatal, Retriable
 from connectors.formats.partition_update import Cell, PartitionUpdate, Row, Source, Stamp
 from connectors.testing.contexts import LogCapture, MemoryTaskContext, RecordedMetrics, SavedOffsets, logger
 from tests.support.commitlog import SegmentWriter, flipped
+from tests.support.eventually import eventually_async
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
     from pathlib import Path
 
     from connectors.api import Batch
@@ -152,7 +154,7 @@ async def test_a_position_without_events_is_saved_at_the_heartbeat_and_at_a_segm
     assert not list(tmp_path.glob("*.log"))
 
 
-async def test_a_cancelled_run_leaves_nothing_behind(tmp_path: Path) -> None:
+async def test_a_cancelled_run_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written(tmp_path, mutation(A, 1))
     scene = Scene(tmp_path, A)
     before = asyncio.all_tasks()
@@ -162,10 +164,19 @@ async def test_a_cancelled_run_leaves_nothing_behind(tmp_path: Path) -> None:
             async for batch in batches:
                 scene.offsets.deliver(batch)
 
-    for steps in range(0, 40, 3):
+    calls: list[Any] = []
+    to_thread = asyncio.to_thread
+
+    def counted(function: Callable[..., Any], *args: Any, **more: Any) -> Coroutine[Any, Any, Any]:
+        calls.append(function)
+        return to_thread(function, *args, **more)
+
+    monkeypatch.setattr(asyncio, "to_thread", counted)
+    for steps in range(14):
+        calls.clear()
         running = asyncio.create_task(forever())
-        for _ in range(steps):
-            await asyncio.sleep(0.001)
+        await eventually_async(lambda steps=steps: len(calls) >= steps,  # type: ignore[misc]
+                               f"{steps} calls have started", every=0)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         assert running.cancelled()

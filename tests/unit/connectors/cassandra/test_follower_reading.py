@@ -1,15 +1,14 @@
 """The reader of a node's directory against a stand-in for the node's files, each step in the server's order."""
 from __future__ import annotations
 
-import asyncio
 import random
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from connectors.cassandra import metrics
 from connectors.cassandra.model import LogPosition
+from tests.support.eventually import eventually_async
 from tests.unit.connectors.cassandra.follower_world import SIZE, World, texts
 
 if TYPE_CHECKING:
@@ -19,10 +18,7 @@ if TYPE_CHECKING:
 
 async def gone(path: Path) -> None:
     """Wait until a file is deleted."""
-    end = time.monotonic() + 30
-    while path.exists():
-        assert time.monotonic() < end, path
-        await asyncio.sleep(0.01)
+    await eventually_async(lambda: not path.exists(), f"{path} is deleted")
 
 
 @pytest.fixture

@@ -15,10 +15,11 @@ from connectors.cassandra.log.follower import LogFollower
 from connectors.cassandra.log.sections import MARKER
 from connectors.cassandra.model import LogPosition, LogSettings
 from connectors.errors import ConfigInvalid, Fatal, Retriable
+from tests.support.eventually import eventually_async, pass_turns
 from tests.unit.connectors.cassandra.follower_world import LOG, SIZE, World, texts
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
 
@@ -186,8 +187,7 @@ async def test_a_cancelled_read_loses_nothing(world: World) -> None:
     found: list[str] = []
     for number in range(10_000):
         reading = asyncio.ensure_future(follower.read())
-        for _ in range(number % 7):
-            await asyncio.sleep(0)
+        await pass_turns(number % 7)
         reading.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             found += texts(stretch) if (stretch := await reading) else []
@@ -228,26 +228,24 @@ async def test_the_directory_is_watched_while_nobody_reads(world: World, tmp_pat
         node.sync(log_id, complete=log_id == 1)
     follower = await world.start(LogPosition(1, 5, 0, True))
 
-    async def until(condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
-            while not condition():
-                await asyncio.sleep(0.001)
-
     assert await follower.read() is not None
-    await until(lambda: not node.log(1).exists() and now[metrics.SEGMENTS_WAITING] == 1)
+    await eventually_async(lambda: not node.log(1).exists() and now[metrics.SEGMENTS_WAITING] == 1,
+                           "the first segment is deleted, the second waits")
     node.link(1)
     node.sync(1, complete=True)
-    await until(lambda: now[metrics.SEGMENTS_RELINKED] == 1 and not node.log(1).exists())
+    await eventually_async(lambda: now[metrics.SEGMENTS_RELINKED] == 1 and not node.log(1).exists(),
+                           "the segment that came back is deleted")
     node.sync(2, complete=True)
     node.create(3)
     node.write(3, "a3")
     node.sync(3)
-    await until(lambda: now[metrics.SEGMENTS_WAITING] == 2 and now[metrics.LAG_BYTES] == node.marker[3])
+    await eventually_async(lambda: now[metrics.SEGMENTS_WAITING] == 2 and now[metrics.LAG_BYTES] == node.marker[3],
+                           "two segments wait")
     assert now[metrics.LAG_SECONDS] >= 0
     world.node.raw.rename(tmp_path / "moved")
-    await until(lambda: now[metrics.DIRECTORY_AVAILABLE] == 0)
+    await eventually_async(lambda: now[metrics.DIRECTORY_AVAILABLE] == 0, "the directory is missing")
     (tmp_path / "moved").rename(world.node.raw)
-    await until(lambda: now[metrics.DIRECTORY_AVAILABLE] == 1)
+    await eventually_async(lambda: now[metrics.DIRECTORY_AVAILABLE] == 1, "the directory is back")
 
 
 @pytest.mark.parametrize(("first", "second", "warned"), [(True, True, True), (True, False, True), (False, True, True),

@@ -15,6 +15,7 @@ from connectors.cql.session import CqlSession, QueryStats, SchemaChanged, Sessio
 from connectors.cql.types import CqlType
 from connectors.errors import ConfigInvalid, Fatal, MillraceError, Retriable
 from connectors.options import Password
+from tests.support.eventually import eventually_async
 
 SETTINGS = SessionSettings(contact_points=(("n1", 9042),))
 ONE_ROW = b"\0\0\0\1" + b"\0\0\0\4" + b"\0\0\0\7"
@@ -198,8 +199,7 @@ async def test_a_cancelled_page_counts_as_done_and_a_late_answer_does_no_harm(co
     held: list[Callable[[], None]] = []
     connections[0].held = held
     pages = [asyncio.ensure_future(session.page("q", (), fetch_size=1)) for _ in range(3)]
-    while len(held) < 3:
-        await asyncio.sleep(0)
+    await eventually_async(lambda: len(held) == 3, "three pages are under way", every=0)
     assert session.stats.in_flight == 3
     pages[1].cancel()
     await asyncio.wait([pages[1]])

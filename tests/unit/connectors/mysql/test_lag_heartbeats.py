@@ -1,7 +1,6 @@
 """Heartbeats and their stages, where a late one is, and the body of the lag."""
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 
@@ -34,6 +33,7 @@ from connectors.mysql.latency import (
     lag_body,
     table_rows,
 )
+from tests.support.eventually import pass_turns
 
 LOG = logging.LoggerAdapter(logging.getLogger(__name__), {})
 S = 1_000_000
@@ -265,7 +265,7 @@ async def test_nothing_to_write() -> None:
     for settings in (HeartbeatSettings(), HeartbeatSettings(interval_s=0, table="m.h")):
         writer = HeartbeatWriter(connect, settings, LOG)
         writer.start()
-        await asyncio.sleep(0)
+        await pass_turns()
         await writer.close()
         assert writer.problem == ""
     with pytest.raises(ConfigInvalid):

@@ -24,6 +24,7 @@ from connectors.scylla.connector import ScyllaConnector
 from connectors.scylla.model import Generation, ReadPosition, StreamGroup, TableId
 from connectors.scylla.positions import source_offset, source_partition, superseded
 from connectors.testing.contexts import LogCapture, MemoryConnectorContext, SavedOffsets, logger
+from tests.support.eventually import eventually_async
 from tests.unit.connectors.scylla.lists_world import Lists
 
 VNODE, OTHER, TABLET = TableId("ks", "a"), TableId("ks", "b"), TableId("tb", "c")
@@ -229,17 +230,13 @@ async def test_an_absent_cluster_is_passing(monkeypatch: pytest.MonkeyPatch) -> 
     world.lists.away = False
     assert len(await world.connector.task_configs(2)) == 2
     world.lists.away = True
-    async with asyncio.timeout(20):
-        while "can't look for new generations" not in world.log.text():
-            await asyncio.sleep(0.01)
+    await eventually_async(lambda: "can't look for new generations" in world.log.text(), "the log says so")
     world.lists.away = False
     for task in await world.tasks():
         for group in task:
             world.save(group, 9_000)
     world.lists.add_vnodes(9_000, 2)
-    async with asyncio.timeout(20):
-        while not world.context.wants_tasks:
-            await asyncio.sleep(0.01)
+    await eventually_async(lambda: world.context.wants_tasks, "it wants other tasks")
     await world.connector.stop()
     assert world.lists.released == 1
     assert world.context.failure is None

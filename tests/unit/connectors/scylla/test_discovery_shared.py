@@ -11,6 +11,7 @@ from connectors.scylla import discovery
 from connectors.scylla.config_keys import HOSTS, TASK_GROUPS, USER
 from connectors.scylla.groups import assign, encode
 from connectors.scylla.model import Generation, TableId
+from tests.support.eventually import pass_turns
 from tests.unit.connectors.scylla.lists_world import Lists
 
 TABLE, OTHER = TableId("ks", "a"), TableId("ks", "b")
@@ -65,7 +66,7 @@ async def test_a_reader_that_fails_or_is_stopped_leaves_the_others_to_themselves
     first = asyncio.create_task(discovery.shared_groups(slow, ("y",), TABLE, Generation(100), "v2"))
     await going.wait()
     second = asyncio.create_task(discovery.shared_groups(lists, ("y",), TABLE, Generation(100), "v2"))
-    await asyncio.sleep(0)
+    await pass_turns()
     first.cancel()
     assert len(await second) == 64
     with pytest.raises(asyncio.CancelledError):

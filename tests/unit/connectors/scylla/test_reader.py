@@ -45,6 +45,7 @@ from connectors.scylla.model import (
 from connectors.scylla.reader import Reader
 from connectors.scylla.windows import WindowRules, order_of, start_of, ticks_of
 from connectors.testing.contexts import SavedOffsets
+from tests.support.eventually import pass_turns
 from worker.host.session import Session
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class Log:
     async def page(self, text: str, parameters: Any, *, fetch_size: int, state: bytes | None = None,
                    consistency: str = "QUORUM", timeout_s: float = 12.0, types: Any = None, token: int | None = None) -> Page:
         del consistency, timeout_s, types, token
-        await asyncio.sleep(0)
+        await pass_turns()
         if self.chance is not None and self.faults and self.chance.random() < 0.2:
             self.faults -= 1
             raise self.chance.choice(self._faults(state))
@@ -184,7 +185,7 @@ def groups_of(sizes: list[int], end_ms: int | None) -> list[StreamGroup]:
 
 
 async def no_refresh(_: TableFeed) -> None:
-    await asyncio.sleep(0)
+    await pass_turns()
 
 
 def reader_of(log: Any, groups: list[StreamGroup], saved: OffsetReader, options: ReadSettings, *,
@@ -321,8 +322,7 @@ async def test_memory_stays_bounded_while_nobody_takes_batches() -> None:
     reader = reader_of(log, groups, Saved(), options, builder=Builder)
     generator = reader.batches()
     batch = await anext(generator)
-    for _ in range(3_000):
-        await asyncio.sleep(0)
+    await pass_turns(3_000)
     assert len(batch.records) <= 2_000
     # What waits, and one page of each query that was under way.
     assert reader.fetcher.gate.rows <= 4_000 + 16 * 500
@@ -351,7 +351,7 @@ async def test_one_bad_lane_does_not_stop_the_others() -> None:
         broken = True
 
         async def page(self, text: str, parameters: Any, **more: Any) -> Page:
-            await asyncio.sleep(0)
+            await pass_turns()
             if self.broken and parameters[0] == bytes([2]) * 16:
                 raise Retriable("replicas of this range are away")
             return await super().page(text, parameters, **more)

@@ -32,6 +32,7 @@ from connectors.scylla.snapshot import (
 )
 from connectors.scylla.snapshot_hook import Snapshot
 from connectors.testing.contexts import RecordedMetrics, SavedOffsets
+from tests.support.eventually import eventually_async, pass_turns
 from tests.unit.connectors.scylla.snapshot_world import INT, TABLE
 
 if TYPE_CHECKING:
@@ -129,9 +130,7 @@ class Bench:
         return (self.offsets.get(partition_of(GROUP)) or {}).get("token_range_left") == ""
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
-            while not condition():
-                await asyncio.sleep(0)
+        await eventually_async(condition, "the snapshot has come so far", every=0)
 
     async def serve(self, limit: int = 100) -> None:
         async def turns() -> bool:
@@ -139,7 +138,7 @@ class Bench:
                 if not self.hook.holds(GROUP):
                     self.hook.window_ended(GROUP, head())
                 self.take(limit)
-                await asyncio.sleep(0)
+                await pass_turns()
             return True
         await asyncio.wait_for(turns(), 10)
 
@@ -275,7 +274,7 @@ def test_the_group_is_held_from_before_the_page_is_read_until_it_was_handed_over
         session.gate.set()
         await bench.until(lambda: bench.take() > 0)
         assert not bench.hook.holds(GROUP), "the reader was refused: it has its turn"
-        await asyncio.sleep(0)
+        await pass_turns()
         assert len(session.asked) == 1
         bench.hook.window_ended(GROUP, head())
         await bench.until(lambda: len(session.asked) == 2)
@@ -330,8 +329,7 @@ def test_the_stream_has_to_pass_the_start_first(ahead_ms: int) -> None:
         for watermark in (started_ms - 4_000, started_ms, started_ms + SETTLE_MS - 1):
             assert not bench.hook.holds(GROUP)
             bench.hook.window_ended(GROUP, watermark)
-            for _ in range(20):
-                await asyncio.sleep(0)
+            await pass_turns(20)
             assert not session.asked
         bench.hook.holds(GROUP)
         bench.hook.window_ended(GROUP, started_ms + SETTLE_MS)
@@ -366,11 +364,8 @@ def test_a_query_that_is_refused_from_its_start_ends_the_task() -> None:
     session = Session(Fatal("no such function"))
 
     async def body(_: Bench) -> None:
-        async with asyncio.timeout(10):
-            while not session.asked:
-                await asyncio.sleep(0)
-        for _turn in range(20):
-            await asyncio.sleep(0)
+        await eventually_async(lambda: session.asked, "a query is sent", every=0)
+        await pass_turns(20)
 
     with pytest.raises(Fatal, match="no such function"):
         with_hook(lambda: Bench(session), body)
@@ -447,7 +442,7 @@ def test_a_table_whose_cdc_was_off_is_read_again_once_it_is_on(*, restart: bool)
             if not bench.hook.holds(GROUP):
                 bench.hook.window_ended(GROUP, now() + 3_600_000)
             bench.take()
-            await asyncio.sleep(0)
+            await pass_turns()
         assert len(session.asked) == asked, "nothing is read while changes are not logged"
         bench.feed.update((VERSION,))
         bench.records.clear()

@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 events = os.fdopen(int(sys.argv[1]), "w", buffering=1)
@@ -72,6 +71,5 @@ while not ended.wait(0.02):
          position={"in": {"0": 10 * (number + 1)}}, lag={"in": {"0": 5, "1": 2}}, lag_total=7, lag_max=5,
          metrics={"state_rows": 3.0})
     number += 1
-time.sleep(float(config.get("slow", "0")))
 emit("stopped", reason="signal", batch=number - 1)
 leave(0)

@@ -7,7 +7,6 @@ import logging
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from connectors.errors import ConfigInvalid, Fatal, Retriable
 from spark_jobs import connector
 from spark_jobs.config_keys import FRAME
 from spark_jobs.connector import SparkJob, SparkJobTask, command, install_text, take_progress
+from tests.support.eventually import eventually_async
 from worker.control.progress import shown_progress
 from worker.job_config import JOB_CONFIG, foreign, job_properties, tasks_note, worker_kafka
 from worker.plugins import PluginRegistry
@@ -177,10 +177,7 @@ def test_a_lag_that_is_not_known_is_no_zero_and_a_trouble_lasts() -> None:
 async def test_a_trouble_is_in_the_status_while_it_lasts(context: Any) -> None:
     made = context(do="trouble")
     run = asyncio.create_task(SparkJobTask(made).run())
-    end = time.monotonic() + 10
-    while len(made.said) < 3:
-        assert time.monotonic() < end, made.said
-        await asyncio.sleep(0.01)
+    await eventually_async(lambda: len(made.said) >= 3, "the trouble is over", detail=lambda: made.said)
     run.cancel()
     await asyncio.wait({run})
     assert made.said == ["running", "the job retries since 2026-11-21T00:00:00+00:00: the target is away", "running"]
@@ -228,10 +225,7 @@ def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 async def test_a_run_tells_what_the_job_tells_and_ends_when_cancelled(context: Any, tmp_path: Path) -> None:
     made = context(do="run")
     run = asyncio.create_task(SparkJobTask(made).run())
-    end = time.monotonic() + 10
-    while made.progress.batches < 3:
-        assert time.monotonic() < end
-        await asyncio.sleep(0.01)
+    await eventually_async(lambda: made.progress.batches >= 3, "three batches are done")
     assert (made.said, made.progress.phase, made.topics) == (["running"], "running", {"in"})
     pid = made.progress.pid
     assert json.loads((tmp_path / "jobs/orders/supervised.json").read_text())["pid"] == pid
@@ -245,10 +239,7 @@ async def test_a_run_tells_what_the_job_tells_and_ends_when_cancelled(context: A
 async def test_a_run_that_may_not_take_its_time_is_killed(context: Any) -> None:
     made = context(do="run", deaf="true")
     run = asyncio.create_task(SparkJobTask(made).run())
-    end = time.monotonic() + 10
-    while made.progress.phase != "running":
-        assert time.monotonic() < end
-        await asyncio.sleep(0.01)
+    await eventually_async(lambda: made.progress.phase == "running", "the job runs")
     pid, made.left = made.progress.pid, 0.1
     run.cancel()
     made.left = 0.0

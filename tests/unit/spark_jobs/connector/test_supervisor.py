@@ -1,7 +1,6 @@
 """A real child process under the supervisor: it never outlives what started it."""
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import os
@@ -11,15 +10,13 @@ import sys
 import textwrap
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from spark_jobs.control import alive, process_age
 from spark_jobs.supervisor import JobProcess, Predecessor, others
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from tests.support.eventually import eventually_async
 
 CHILD = Path(__file__).with_name("child.py")
 LOG = logging.LoggerAdapter(logging.getLogger("tests.supervisor"), {})
@@ -29,12 +26,6 @@ def child(events: int) -> list[str]:
     return [sys.executable, str(CHILD), str(events)]
 
 
-async def wait_for(condition: Callable[[], Any], deadline_s: float = 15.0) -> None:
-    end = time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < end
-        await asyncio.sleep(0.01)
-
 
 def living(pid: int) -> bool:
     return process_age(pid) != ""
@@ -43,14 +34,14 @@ def living(pid: int) -> bool:
 async def started(events: list[dict[str, Any]], **config: str) -> JobProcess:
     process = JobProcess(child, config, events.append, LOG)
     await process.start()
-    await wait_for(lambda: any(event["event"] == "started" for event in events))
+    await eventually_async(lambda: any(event["event"] == "started" for event in events), "the job has started")
     return process
 
 
 async def test_events_come_in_order_and_a_stop_is_graceful() -> None:
     events: list[dict[str, Any]] = []
     process = await started(events)
-    await wait_for(lambda: len(events) > 3)
+    await eventually_async(lambda: len(events) > 3, "events come")
     assert await process.stop(lambda: 10.0) == 0
     await process.drained()
     await process.close()
@@ -99,7 +90,7 @@ async def test_what_a_dead_child_leaves_behind_is_ended(tmp_path: Path) -> None:
     os.kill(process.pid, signal.SIGKILL)
     assert await process.wait() == -signal.SIGKILL
     await process.close()
-    await wait_for(lambda: not living(grandchild))
+    await eventually_async(lambda: not living(grandchild), "the grandchild has ended")
 
 
 async def test_a_program_that_does_not_exist_leaves_nothing_open() -> None:
@@ -108,7 +99,7 @@ async def test_a_program_that_does_not_exist_leaves_nothing_open() -> None:
     with pytest.raises(FileNotFoundError):
         await process.start()
     await process.close()
-    await wait_for(lambda: len(list(Path("/proc/self/fd").iterdir())) <= before)
+    await eventually_async(lambda: len(list(Path("/proc/self/fd").iterdir())) <= before, "all files are closed")
 
 
 SUPERVISOR = textwrap.dedent("""
@@ -140,7 +131,7 @@ async def test_the_child_ends_when_its_supervisor_is_killed(tmp_path: Path) -> N
         assert living(pid)
         os.kill(parent.pid, signal.SIGKILL)
         parent.wait()
-        await wait_for(lambda: not living(pid))
+        await eventually_async(lambda: not living(pid), "the job has ended")
     finally:
         parent.kill()
         parent.wait()
@@ -155,10 +146,10 @@ async def test_a_child_that_hangs_after_its_supervisor_was_killed_is_ended_by_th
         os.kill(parent.pid, signal.SIGKILL)
         parent.wait()
         assert before.orphan() == pid
-        await wait_for((tmp_path / "pid").exists)
+        await eventually_async((tmp_path / "pid").exists, "the grandchild has started")
         assert await before.clear(lambda: False, 0.2, LOG)
         grandchild = int((tmp_path / "pid").read_text())
-        await wait_for(lambda: not living(pid) and not living(grandchild))
+        await eventually_async(lambda: not living(pid) and not living(grandchild), "both have ended")
     finally:
         parent.kill()
         parent.wait()

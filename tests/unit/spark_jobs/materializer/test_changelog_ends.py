@@ -9,12 +9,13 @@ from confluent_kafka import KafkaError, KafkaException
 from connectors.errors import Retriable
 from spark_jobs.materializer import changelog
 from spark_jobs.materializer.changelog import Changelog
+from tests.support.clock import ManualClock
 
 
 class Consumer:
     """Asks the leader that it knows, which is gone until the metadata were read ``stale`` times; a question takes a while."""
 
-    def __init__(self, clock: Clock, code: int, stale: int) -> None:
+    def __init__(self, clock: ManualClock, code: int, stale: int) -> None:
         self.clock, self.code, self.stale = clock, code, stale
 
     def get_watermark_offsets(self, partition: Any, *, timeout: float) -> tuple[int, int]:
@@ -32,26 +33,14 @@ class Consumer:
             raise KafkaException(KafkaError(KafkaError._TRANSPORT))
 
 
-class Clock:
-    """Time that passes when somebody waits."""
-
-    now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    found = Clock()
+def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
+    found = ManualClock(0.0)
     monkeypatch.setattr(changelog, "time", found)
     return found
 
 
-def ends(clock: Clock, code: int, stale: int) -> tuple[int, int]:
+def ends(clock: ManualClock, code: int, stale: int) -> tuple[int, int]:
     made = object.__new__(Changelog)
     made.topic = "log"
     made._consumer = Consumer(clock, code, stale)  # type: ignore[assignment]
@@ -59,14 +48,14 @@ def ends(clock: Clock, code: int, stale: int) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("code", [KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError.LEADER_NOT_AVAILABLE])
-def test_a_new_leader_is_asked_as_soon_as_it_is_known(clock: Clock, code: int) -> None:
+def test_a_new_leader_is_asked_as_soon_as_it_is_known(clock: ManualClock, code: int) -> None:
     assert ends(clock, code, 2) == (5, 9)
     assert clock.now < 10
 
 
 @pytest.mark.parametrize(("code", "patience_s"), [
     (KafkaError._TIMED_OUT, 30), (KafkaError.LEADER_NOT_AVAILABLE, 10), (KafkaError.TOPIC_AUTHORIZATION_FAILED, 0)])
-def test_patience_ends(clock: Clock, code: int, patience_s: int) -> None:
+def test_patience_ends(clock: ManualClock, code: int, patience_s: int) -> None:
     with pytest.raises(Retriable, match="end of the changelog log"):
         ends(clock, code, 1_000)
     assert patience_s <= clock.now < patience_s + 10

@@ -17,6 +17,7 @@ from connectors.mysql.snapshot.state import PullNote, TableNote
 from connectors.mysql.snapshot.stretches import Numbers, Stretch
 from connectors.mysql.snapshot.throttle import Throttle
 from connectors.mysql.snapshot.windows import Images, Window
+from tests.support.clock import ManualClock
 
 HERE = Place(file="bin.000001", pos=4)
 TABLE = Table(name=TableName("d", "t"), columns=(Column(name="id", type=8), Column(name="v", type=8)), key=("id",))
@@ -181,7 +182,7 @@ def test_a_state_survives_as_text_however_long() -> None:
 
 
 def test_the_throttle_gives_way_and_comes_back() -> None:
-    throttle = Throttle(4, 0, clock=lambda: 0.0)
+    throttle = Throttle(4, 0, clock=ManualClock())
     for _ in range(5):
         throttle.probed(0.001)
     assert throttle.allowed == 4
@@ -195,10 +196,10 @@ def test_the_throttle_gives_way_and_comes_back() -> None:
 
 
 def test_rows_per_second_are_bounded_over_all_readers() -> None:
-    now = 100.0
-    throttle = Throttle(2, 1000, adaptive=False, clock=lambda: now)
+    clock = ManualClock()
+    throttle = Throttle(2, 1000, adaptive=False, clock=clock)
     throttle.rows(500)
     throttle.rows(1500)
     assert throttle.pause_s(0.1) == 2.0
-    now = 103.0
+    clock.advance(3)
     assert throttle.pause_s(0.1) <= 0
