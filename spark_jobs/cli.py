@@ -37,9 +37,9 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
 
 def parser() -> argparse.ArgumentParser:
     """The parser of the commands that are the frame's own."""
-    top = argparse.ArgumentParser(prog="millrace job", description="Runs Spark jobs: from topics through a transformation "
-                                                                   "into a "
-                                                                   "sink. See docs/jobs/running.md.")
+    top = argparse.ArgumentParser(prog="millrace job", description="Runs Spark jobs: from topics through a "
+                                                                   "transformation into a sink. See "
+                                                                   "docs/jobs/running.md.")
     commands = top.add_subparsers(metavar="COMMAND", required=True)
 
     run = commands.add_parser("run", help="run a job until it is stopped (Ctrl-C or SIGTERM: after the batch)")
@@ -233,9 +233,8 @@ def status_table(found: Sequence[dict[str, Any]], *, full: bool = False) -> list
         elif each["state"] == "retrying":
             notes[len(rows)] = _trouble_text(each, full=full)
         elif each["state"] == "died":
-            notes[len(rows)] = ("its process ended without a word (killed, or the machine went down); the next run goes on "
-                                "from "
-                                "the checkpoint")
+            notes[len(rows)] = ("its process ended without a word (killed, or the machine went down); the next run "
+                                "goes on from the checkpoint")
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []
     for number, row in enumerate(rows, 1):
@@ -303,9 +302,8 @@ def _stop(options: argparse.Namespace) -> int:
             print(f"{name}: did not end within {options.timeout:.0f} s and was killed; its batch is done again at the next "
                   f"start")
         else:
-            print(f"{name}: process {status['pid']} still finishes its batch after {options.timeout:.0f} s; wait, or give it "
-                  f"up with "
-                  "--kill (the batch is done again at the next start)", file=sys.stderr)
+            print(f"{name}: process {status['pid']} still finishes its batch after {options.timeout:.0f} s; wait, or "
+                  "give it up with --kill (the batch is done again at the next start)", file=sys.stderr)
             code = FAILED
     return code
 

@@ -70,8 +70,7 @@ def parse_text(text: str, path: str = "", *, as_json: bool = False) -> JobFile:
     properties, lines = _flatten_json(text, path) if as_json else flatten_yaml(text, path)
     if not properties:
         raise ConfigInvalid(f"{path or 'the job'}: is empty; a job needs at least name, kafka.bootstrap.servers, "
-                            f"source.topics, "
-                            "source.format and sink.type")
+                            "source.topics, source.format and sink.type")
     return JobFile(properties, path, lines)
 
 
@@ -293,25 +292,22 @@ def _cross(values: Mapping[str, Any], raw: Mapping[str, str], known: _Parts) -> 
                                                "source.value.encoding or source.key.encoding is avro")
     materializes = values["transform.type"] == MATERIALIZE
     if materializes and values["sink.type"] is not None and values["sink.type"] != "kafka":
-        complain("sink.type", f"Invalid value {values['sink.type']} for configuration sink.type: transform.type={MATERIALIZE} "
-                              f"writes "
-                              "state, output and position in one Kafka transaction, so sink.type must be kafka; a second job "
-                              "takes "
-                              f"the rows from there to {values['sink.type']}")
+        complain("sink.type", f"Invalid value {values['sink.type']} for configuration sink.type: "
+                              f"transform.type={MATERIALIZE} writes state, output and position in one Kafka "
+                              "transaction, so sink.type must be kafka; a second job takes the rows from there to "
+                              f"{values['sink.type']}")
     if materializes and values["source.min.partitions"]:
-        complain("source.min.partitions", "source.min.partitions can't be used with transform.type=materialize: one partition "
-                                          "of "
-                                          "the input is one task")
+        complain("source.min.partitions", "source.min.partitions can't be used with transform.type=materialize: one "
+                                          "partition of the input is one task")
     problems += [ConfigProblem(SHARDS, f"Invalid value {values[SHARDS]} for configuration {SHARDS}: {text}")
                  for text in _shards(values)]
     if known.sink is not None and values["guarantee"] is not None and _offered(values["guarantee"], known.sink) is None:
-        complain("guarantee", f"Invalid value {values['guarantee']} for configuration guarantee: the {values['sink.type']} "
-                              f"sink "
-                              f"offers {', '.join(known.sink.guarantees)}")
+        complain("guarantee", f"Invalid value {values['guarantee']} for configuration guarantee: the "
+                              f"{values['sink.type']} sink offers {', '.join(known.sink.guarantees)}")
     if values["errors.deadletterqueue.topic.name"] and values["errors.tolerance"] != "all":
         complain("errors.deadletterqueue.topic.name", "errors.deadletterqueue.topic.name has no effect with "
-                                                      "errors.tolerance=none: "
-                                                      "the job stops at the first bad record; set errors.tolerance=all")
+                                                      "errors.tolerance=none: the job stops at the first bad record; "
+                                                      "set errors.tolerance=all")
     if values["errors.deadletterqueue.topic.name"] and values["errors.deadletterqueue.topic.name"] in (topics or ()):
         complain("errors.deadletterqueue.topic.name", "the dead letter topic is one of source.topics: bad records would come "
                                                       "back")

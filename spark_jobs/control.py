@@ -75,9 +75,8 @@ class FileLock:
             file.seek(0)
             holder = file.read().strip()
             file.close()
-            raise AlreadyRuns(f"{what} is in use by {holder or 'another process'}: one job and one checkpoint have one run at "
-                              f"a time. "
-                              f"`millrace job stop` ends it (lock: {self.path})") from None
+            raise AlreadyRuns(f"{what} is in use by {holder or 'another process'}: one job and one checkpoint have "
+                              f"one run at a time. `millrace job stop` ends it (lock: {self.path})") from None
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}")
         file.flush()
@@ -143,9 +142,9 @@ class Lease:
             holder = self._holder()
             if holder is not None and not self._over(holder):
                 rest = max(0.0, holder["until"] - self._clock())
-                raise AlreadyRuns(f"{what} is in use by process {holder['pid']} on {holder['host']}. `millrace job stop` on "
-                                  f"that machine "
-                                  f"ends it; if the machine is gone, its lease runs out in {rest:.0f} s ({LEASE_FILE})")
+                raise AlreadyRuns(f"{what} is in use by process {holder['pid']} on {holder['host']}. `millrace job "
+                                  "stop` on that machine ends it; if the machine is gone, its lease runs out in "
+                                  f"{rest:.0f} s ({LEASE_FILE})")
             self._folder.write(LEASE_FILE, self._text())
         time.sleep(settle_s)
         holder = self._holder()
@@ -222,9 +221,8 @@ class Control:
         deadline = time.monotonic() + limit_s
         while jvm and alive(jvm["pid"], jvm["age"]):
             if time.monotonic() > deadline:
-                raise AlreadyRuns(f"the JVM of an earlier run that was killed (process {jvm['pid']}) still runs after "
-                                  f"{limit_s:.0f} s; "
-                                  "end it")
+                raise AlreadyRuns(f"the JVM of an earlier run that was killed (process {jvm['pid']}) still runs "
+                                  f"after {limit_s:.0f} s; end it")
             time.sleep(0.1)
 
 

@@ -127,10 +127,9 @@ class DeadLetters:
             key = value = headers = None
             error = error.hidden if isinstance(error, Misfit) else hide_reason(error)
         if not self.tolerant:
-            raise Fatal(f"the record at {topic}-{partition} offset {offset} can't be decoded: {error}. Correct the source's "
-                        f"options "
-                        "(source.format, source.value.encoding ...), or set errors.tolerance=all to put such records aside "
-                        "(errors.deadletterqueue.topic.name)")
+            raise Fatal(f"the record at {topic}-{partition} offset {offset} can't be decoded: {error}. Correct the "
+                        "source's options (source.format, source.value.encoding ...), or set errors.tolerance=all to "
+                        "put such records aside (errors.deadletterqueue.topic.name)")
         if not self.topic:
             _log.error("put aside: %s-%d offset %d: %s", topic, partition, offset, error)
         else:

@@ -149,9 +149,8 @@ class KafkaView:
         if cause.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED,
                             KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.SASL_AUTHENTICATION_FAILED,
                             KafkaError._AUTHENTICATION):  # noqa: SLF001
-            return ConfigInvalid(f"kafka.bootstrap.servers {servers}: {cause.str()}: correct kafka.sasl.* and the ACLs (the "
-                                 f"job needs "
-                                 "DESCRIBE and READ on its topics, READ on its group)")
+            return ConfigInvalid(f"kafka.bootstrap.servers {servers}: {cause.str()}: correct kafka.sasl.* and the "
+                                 "ACLs (the job needs DESCRIBE and READ on its topics, READ on its group)")
         # A client whose controller died may wait for that one for ever: the next call makes another, which asks all servers.
         self._admin = self._described = None
         return Retriable(f"Kafka at {servers} does not answer: {cause.str()}; check kafka.bootstrap.servers and the brokers")

@@ -43,9 +43,8 @@ def parse_log(text: str) -> Offsets:
     try:
         return {} if lines[2] == "-" else parse_offsets(lines[2])
     except (ValueError, AttributeError, TypeError):
-        raise Fatal(f"the checkpoint's offset log holds {lines[2][:80]!r}, which are not Kafka offsets; give the job a "
-                    f"checkpoint "
-                    "of its own") from None
+        raise Fatal(f"the checkpoint's offset log holds {lines[2][:80]!r}, which are not Kafka offsets; give the job "
+                    "a checkpoint of its own") from None
 
 
 def parse_initial(text: str) -> Offsets:
@@ -118,14 +117,12 @@ def losses(wanted: Mapping[tuple[str, int], int], existing: Mapping[str, Existin
             continue
         for partition, offset in offsets.items():
             if partition not in now.end:
-                found.append(f"{topic}-{partition}: the partition is gone, the topic has {len(now.end)}; its records from "
-                             f"offset "
-                             f"{offset} on can't be read")
+                found.append(f"{topic}-{partition}: the partition is gone, the topic has {len(now.end)}; its records "
+                             f"from offset {offset} on can't be read")
             elif now.first[partition] > offset:
-                found.append(f"{topic}-{partition}: offsets {offset} to {now.first[partition] - 1} are gone (deleted by "
-                             f"retention "
-                             f"before they were read); what exists begins at {now.first[partition]} and ends before "
-                             f"{now.end[partition]}")
+                found.append(f"{topic}-{partition}: offsets {offset} to {now.first[partition] - 1} are gone (deleted "
+                             f"by retention before they were read); what exists begins at {now.first[partition]} and "
+                             f"ends before {now.end[partition]}")
             elif now.end[partition] < offset:
                 found.append(f"{topic}-{partition}: the job stood at offset {offset}, but the partition ends at "
                              f"{now.end[partition]}: it was deleted and made again, or a broker lost its end")
@@ -146,10 +143,7 @@ def loss_message(sentences: Sequence[str], checkpoint: str, *, limit: int = 20) 
     """The error for ``losses``: what is missing and what can be done."""
     more = f"\n  and {len(sentences) - limit} more" if len(sentences) > limit else ""
     return ("Records that the job has not read yet are missing in Kafka:\n  " + "\n  ".join(sentences[:limit]) + more
-            + "\nNothing was skipped. To go on without them, set source.fail.on.data.loss=false for one start; to read all "
-              "that "
-              f"exists again, give the job a new checkpoint.location (now {checkpoint}); or bring the records back into the "
-              f"topic's "
-              "source (a new snapshot). To keep it from happening, raise the topic's retention above the longest time that "
-              "the job "
-              "may stand still.")
+            + "\nNothing was skipped. To go on without them, set source.fail.on.data.loss=false for one start; to "
+              f"read all that exists again, give the job a new checkpoint.location (now {checkpoint}); or bring the "
+              "records back into the topic's source (a new snapshot). To keep it from happening, raise the topic's "
+              "retention above the longest time that the job may stand still.")

@@ -32,9 +32,8 @@ def flatten_yaml(text: str, path: str = "") -> tuple[dict[str, str], dict[str, i
     if not documents or documents[0] is None:
         return {}, {}
     if len(documents) > 1:
-        raise ConfigInvalid(f"{path}:{documents[1].start_mark.line + 1}: a job file holds one document; put the other job "
-                            f"into a "
-                            "file of its own")
+        raise ConfigInvalid(f"{path}:{documents[1].start_mark.line + 1}: a job file holds one document; put the "
+                            "other job into a file of its own")
     if not isinstance(documents[0], yaml.MappingNode):
         raise ConfigInvalid(f"{path}:1: must be a mapping of the job's options")
     values: dict[str, str] = {}

@@ -190,7 +190,7 @@ def parser() -> argparse.ArgumentParser:
     lint.add_argument("--raise", action="store_true", dest="may_grow", help="with --waive: accept larger counts")
     lint.set_defaults(run=_lint)
 
-    formatting = commands.add_parser("format", help="format the checkout's Python code")
+    formatting = commands.add_parser("format", help="format the checkout: Python with ruff, Markdown with mdformat")
     formatting.add_argument("files", nargs="*", metavar="FILE", help="format these only")
     formatting.set_defaults(run=_format)
     return top

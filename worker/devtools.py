@@ -93,10 +93,10 @@ def elsewhere(group: tuple[str, ...], groups: tuple[tuple[str, ...], ...]) -> li
 
 
 def lint(files: list[str], *, waive: bool = False, may_grow: bool = False) -> int:
-    """Check names and prose, then run ruff and mypy (strict); returns the first failing exit code.
+    """Check names and prose, format, ruff's rules and types (mypy, strict); returns the first failing exit code.
 
     Args:
-        files: Check these only, without mypy; relative to the working directory.
+        files: Check these only, without types; relative to the working directory.
         waive: Write the waivers of names and prose instead of checking anything.
         may_grow: With ``waive``, accept larger counts.
     """
@@ -116,14 +116,29 @@ def lint(files: list[str], *, waive: bool = False, may_grow: bool = False) -> in
         code = subprocess.run([sys.executable, "-m", *command], cwd=root, check=False).returncode
         if code:
             return code
-    return 0
+    return format_code(files, check=True)
 
 
-def format_code(files: list[str]) -> int:
-    """Run ``ruff format`` on the files, or on the whole checkout; returns its exit code."""
+def format_code(files: list[str], *, check: bool = False) -> int:
+    """Format Python with ruff and Markdown with mdformat; returns the first failing exit code.
+
+    Args:
+        files: Format these only, relative to the working directory; none: the whole checkout.
+        check: Change nothing; the exit code is 1 if a file would change.
+    """
     root = _checkout("millrace format")
-    paths = [str(Path(name).resolve()) for name in files] or [name for name in PACKAGES if (root / name).is_dir()]
-    return subprocess.run([sys.executable, "-m", "ruff", "format", *paths], cwd=root, check=False).returncode
+    paths = [Path(name).resolve() for name in files] or [root / name for name in PACKAGES if (root / name).is_dir()]
+    generated = root / "docs" / "reference"
+    pages = paths if files else [*root.glob("*.md"), *(path for folder in (*paths, root / "docs") for path in folder.rglob("*.md"))]
+    markdown = [path for path in pages if path.suffix == ".md" and generated not in path.parents]
+    python = [path for path in paths if path.suffix != ".md"]
+    option = ["--check"] if check else []
+    for command in (["ruff", "format", *option, *python] if python else [], ["mdformat", *option, *markdown] if markdown else []):
+        code = subprocess.run([sys.executable, "-m", *command], cwd=root, check=False).returncode if command else 0
+        if code:
+            print("./millrace format brings files into form" if check else f"{command[0]} failed", file=sys.stderr)
+            return code
+    return 0
 
 
 def run_bench(name: str | None, args: list[str]) -> int:

@@ -149,10 +149,9 @@ def _jobs_page() -> str:
                          + (f"\n{prefixes.strip()}\n" if prefixes else ""))
             if getattr(part, "metrics", ()):
                 metrics.append((f"{title} `{name}`", part.metrics))
-    parts.append("## Metrics\n\n`metrics.port` of a job serves them to Prometheus, each with the label `job`. A job that a "
-                 "worker runs "
-                 "shows its own on the worker's `/metrics`, with the labels `connector` and `task`; see "
-                 "[metrics.md](metrics.md).\n")
+    parts.append("## Metrics\n\n`metrics.port` of a job serves them to Prometheus, each with the label `job`. A job "
+                 "that a worker runs shows its own on the worker's `/metrics`, with the labels `connector` and "
+                 "`task`; see [metrics.md](metrics.md).\n")
     for title, declared in metrics:
         parts.append(f"### {title}\n\n| name | labels | type | unit | meaning |\n|---|---|---|---|---|")
         parts += [f"| `millrace_job_{each.name}` | {', '.join(each.labels)} | {each.kind} | {each.unit} | {_cell(each.help)} |"

@@ -218,9 +218,9 @@ class Bucket:
     def _check_owner(self, marker: Marker | None) -> None:
         mine = self.options.owner
         if marker is not None and marker.owner != mine and marker.owner.epoch >= mine.epoch:
-            raise Fatal(f"another run of the job {self.options.job} (run {marker.owner.run}, started after this one) has taken "
-                        "over bucket "
-                        f"{self.number}. One of them must be stopped; jobs that should run side by side need different names.")
+            raise Fatal(f"another run of the job {self.options.job} (run {marker.owner.run}, started after this one) "
+                        f"has taken over bucket {self.number}. One of them must be stopped; jobs that should run "
+                        "side by side need different names.")
 
     def _check(self, span: Range) -> Marker:
         """The marker to go on from.
@@ -233,33 +233,29 @@ class Bucket:
         rebuild = f"run millrace job rebuild with --state to make the state again from the input (job {options.job})"
         if marker is None:
             if not span.first:
-                raise Fatal(f"the changelog {options.changelog_topic} [{self.number}] has no marker, but the job is past its "
-                            "first "
-                            f"batch ({where} goes on at offset {span.start}): the state was lost; {rebuild}.")
+                raise Fatal(f"the changelog {options.changelog_topic} [{self.number}] has no marker, but the job is "
+                            f"past its first batch ({where} goes on at offset {span.start}): the state was lost; "
+                            f"{rebuild}.")
             return Marker(next=max(span.start, 0), sequence=0, topic=options.input_topic, topic_id=options.input_id,
                           partitions=options.partitions, owner=options.owner, output_id=options.output_id)
         if marker.topic != options.input_topic or marker.topic_id != options.input_id:
-            raise Fatal(f"the state of bucket {self.number} is of the topic {marker.topic} (id {marker.topic_id}), not of "
-                        f"{options.input_topic} (id {options.input_id}): the topic was deleted and made again, or "
-                        "source.topics was "
-                        f"changed. Give the job another name, or {rebuild}.")
+            raise Fatal(f"the state of bucket {self.number} is of the topic {marker.topic} (id {marker.topic_id}), "
+                        f"not of {options.input_topic} (id {options.input_id}): the topic was deleted and made "
+                        f"again, or source.topics was changed. Give the job another name, or {rebuild}.")
         if marker.partitions != options.partitions:
-            raise Fatal(f"{options.input_topic} had {marker.partitions} partitions and has {options.partitions} now: rows may "
-                        "have moved to "
-                        f"other partitions, away from their state; {rebuild}.")
+            raise Fatal(f"{options.input_topic} had {marker.partitions} partitions and has {options.partitions} now: "
+                        f"rows may have moved to other partitions, away from their state; {rebuild}.")
         if span.start > marker.next:
-            raise Fatal(f"the batch begins at offset {span.start} of {where}, but what was done ends at {marker.next}: "
-                        f"{span.start - marker.next} offsets are missing ({marker.next} to {span.start - 1}). The checkpoint "
-                        "is ahead of "
-                        "the state (the changelog was set back), or the records were deleted unread (retention). If the input "
-                        "still "
-                        f"has them, remove the checkpoint; else {rebuild}.")
+            raise Fatal(f"the batch begins at offset {span.start} of {where}, but what was done ends at "
+                        f"{marker.next}: {span.start - marker.next} offsets are missing ({marker.next} to "
+                        f"{span.start - 1}). The checkpoint is ahead of the state (the changelog was set back), or "
+                        "the records were deleted unread (retention). If the input still has them, remove the "
+                        f"checkpoint; else {rebuild}.")
         if marker.output_id != options.output_id and not options.rebuild_output:
-            raise Fatal(f"the output topic {options.output_topic} (id {options.output_id}) is not the one that has the rows of "
-                        "this job "
-                        f"(id {marker.output_id}): it was deleted and made again, or sink.kafka.topic was changed. Run "
-                        "millrace job "
-                        "rebuild with --output to fill it from the state.")
+            raise Fatal(f"the output topic {options.output_topic} (id {options.output_id}) is not the one that has "
+                        f"the rows of this job (id {marker.output_id}): it was deleted and made again, or "
+                        "sink.kafka.topic was changed. Run millrace job rebuild with --output to fill it from the "
+                        "state.")
         return marker
 
     # The pass
@@ -340,9 +336,8 @@ class Bucket:
         """Commit an unfinished piece of work at ``position``; the overlay to go on with."""
         assert self._overlay is not None  # noqa: S101
         if not self._overlay.changes and not self._emit:
-            raise Fatal(f"the merge of bucket {self.number} at offset {position} makes no progress: it asks for a commit and "
-                        "has changed "
-                        "nothing. This is a fault of the program.")
+            raise Fatal(f"the merge of bucket {self.number} at offset {position} makes no progress: it asks for a "
+                        "commit and has changed nothing. This is a fault of the program.")
         self._hand_over()
         self._commit(position)
         return self._continued()

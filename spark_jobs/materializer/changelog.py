@@ -134,8 +134,7 @@ class Changelog:
                 key, value, offset = message.key(), message.value(), int(message.offset() or 0)
                 if key is None:
                     raise Fatal(f"{self.topic} [{partition}] offset {offset} has no key: this is no changelog of a "
-                                "materializer; give "
-                                "materializer.changelog.topic another name")
+                                "materializer; give materializer.changelog.topic another name")
                 position = offset + 1
                 if key == MARKER_KEY:
                     marker = value
@@ -160,8 +159,7 @@ class Changelog:
         text = f"the changelog {self.topic} [{partition}] can't be read at offset {position}: {problem}"
         if problem.code() in (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET):  # noqa: SLF001
             raise Fatal(f"{text}. Records of the state were deleted (retention or DeleteRecords on {self.topic}; its "
-                        "cleanup.policy "
-                        "must be compact): run millrace job rebuild --state")
+                        "cleanup.policy must be compact): run millrace job rebuild --state")
         if problem.retriable() or not problem.fatal():
             raise Retriable(text)
         raise Fatal(text)

@@ -130,19 +130,16 @@ class MaterializerSink(Sink):
         """
         if not self._known and batch.id > 0:
             raise Fatal(
-                f"the job is at batch {batch.id}, but the changelog {self._options.changelog_topic} has no marker: the state "
-                "was lost (was "
-                "the topic deleted?). Run millrace job rebuild with --state to make it again from the input, or give the job "
-                "another name and checkpoint to begin anew.")
+                f"the job is at batch {batch.id}, but the changelog {self._options.changelog_topic} has no marker: "
+                "the state was lost (was the topic deleted?). Run millrace job rebuild with --state to make it again "
+                "from the input, or give the job another name and checkpoint to begin anew.")
         spans = {partition: Range(start, end, first=partition not in self._known)
                  for (_, partition), (start, end) in batch.ranges.items()}
         beyond = [partition for partition in spans if partition >= self._options.partitions]
         if beyond:
             raise Fatal(f"{self._options.input_topic} was given partitions ({max(beyond) + 1}, it had "
-                        f"{self._options.partitions} when the job "
-                        "started): rows may have moved to other partitions, away from their state. Run millrace job rebuild "
-                        "with "
-                        "--state.")
+                        f"{self._options.partitions} when the job started): rows may have moved to other partitions, "
+                        "away from their state. Run millrace job rebuild with --state.")
         if not spans:
             return 0
         rows = self._collect(batch.raw.select(*_COLUMNS).mapInArrow(stream_task(self._options, spans), _SCHEMA))
@@ -348,10 +345,9 @@ def inputs(topic: str, bucket: int, first: pa.RecordBatch, others: Iterator[pa.R
             found = pc.min_max(batch.column("partition")).as_py()
             names = pc.unique(batch.column("topic")).to_pylist()
             if found["min"] != bucket or found["max"] != bucket or names != [topic]:
-                raise Fatal(f"a Spark task was given records of {names}, partitions {found['min']} to {found['max']}, not of "
-                            f"{topic} [{bucket}] "
-                            "alone: the materializer needs one task per partition; don't set source.min.partitions or "
-                            "repartition")
+                raise Fatal(f"a Spark task was given records of {names}, partitions {found['min']} to "
+                            f"{found['max']}, not of {topic} [{bucket}] alone: the materializer needs one task per "
+                            "partition; don't set source.min.partitions or repartition")
             milliseconds = pc.divide(batch.column("timestamp").cast(pa.int64()), 1000)
             yield from map(Input, batch.column("key").to_pylist(), batch.column("value").to_pylist(),
                            batch.column("offset").to_pylist(), milliseconds.to_pylist())

@@ -34,22 +34,20 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str]) -> int:
     """The command. Returns 0."""
     parser = argparse.ArgumentParser(
-        prog="millrace job rebuild", description="Makes what a materializer job has lost. The job must be stopped; start it "
-                                                 "again "
-                                                 "afterwards. See docs/jobs/materializer.md.")
+        prog="millrace job rebuild", description="Makes what a materializer job has lost. The job must be stopped; "
+                                                 "start it again afterwards. See docs/jobs/materializer.md.")
     parser.add_argument("file", metavar="FILE", help="the job, YAML or JSON")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--output", action="store_true",
-                      help="write every row of the state to the output topic, which was lost or is another one now; the job "
-                           "then goes "
-                           "on behind it. Goes on where it was if it is interrupted, and does nothing if all is there")
+                      help="write every row of the state to the output topic, which was lost or is another one now; "
+                           "the job then goes on behind it. Goes on where it was if it is interrupted, and does "
+                           "nothing if all is there")
     what.add_argument("--state", action="store_true",
-                      help="throw the state and the checkpoint away: at its next start the job reads its input from the "
-                           "beginning and "
-                           "writes all events again")
-    parser.add_argument("--drop-output", action="store_true", help="with --state: delete the output topic too, so that its "
-                                                                   "readers don't "
-                                                                   "see the old events before the new ones")
+                      help="throw the state and the checkpoint away: at its next start the job reads its input from "
+                           "the beginning and writes all events again")
+    parser.add_argument("--drop-output", action="store_true", help="with --state: delete the output topic too, so "
+                                                                   "that its readers don't see the old events before "
+                                                                   "the new ones")
     given = parser.parse_args(list(argv))
     job = load_job(given.file)
     with stopped(job):
@@ -127,9 +125,8 @@ def rebuild_output(spark: SparkSession, config: Config, engine: Callable[[int], 
     finally:
         changelog.close()
     if not markers:
-        raise Fatal(f"the changelog {found.changelog_topic} is empty: there is no state to write an output from; run millrace "
-                    "job rebuild "
-                    "with --state to make it again from the input")
+        raise Fatal(f"the changelog {found.changelog_topic} is empty: there is no state to write an output from; run "
+                    "millrace job rebuild with --state to make it again from the input")
     rows = run_buckets(spark, owned(found, markers), {bucket: Range() for bucket in markers})
     raise_errors(rows)
     return rows

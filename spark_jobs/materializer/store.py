@@ -133,9 +133,8 @@ class Cache:
                 self.folder.mkdir(parents=True)
                 self._environment()
         except (OSError, lmdb.Error) as error:
-            raise Retriable(f"the state cache {self.folder} can't be opened: {error}. Check state.dir (rights, space); "
-                            "everything "
-                            "in it can be removed: it is rebuilt from the changelog.") from error
+            raise Retriable(f"the state cache {self.folder} can't be opened: {error}. Check state.dir (rights, "
+                            "space); everything in it can be removed: it is rebuilt from the changelog.") from error
 
     def _environment(self) -> None:
         data = self.folder / "data.mdb"

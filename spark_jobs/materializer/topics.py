@@ -136,10 +136,9 @@ def changelog_complaints(topic: Topic, *, partitions: int, record_max_bytes: int
     """Why a topic can't be the changelog of an input with ``partitions``; empty: it can."""
     found = []
     if topic.partitions != partitions:
-        found.append(f"the changelog {topic.name} has {topic.partitions} partitions, the input {partitions}: they must be the "
-                     "same, as each "
-                     "input partition has its state in the changelog partition of the same number. If the input was given "
-                     "partitions, run millrace job rebuild with --state")
+        found.append(f"the changelog {topic.name} has {topic.partitions} partitions, the input {partitions}: they "
+                     "must be the same, as each input partition has its state in the changelog partition of the same "
+                     "number. If the input was given partitions, run millrace job rebuild with --state")
     policy = topic.config.get("cleanup.policy", "")
     if policy != "compact":
         found.append(f"the changelog {topic.name} has cleanup.policy={policy}: state would be deleted; set it to compact")

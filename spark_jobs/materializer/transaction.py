@@ -165,10 +165,10 @@ class Writer:
         problem = reason(self._producer, error).args[0]
         if problem.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             raise Fatal(
-                f"a record for {topic} has {len(value or b'')} bytes, more than materializer.record.max.bytes="
-                f"{self._options.record_max_bytes} (bucket {self._bucket}, key {(key or b'')[:200]!r}). Raise it, and "
-                "max.message.bytes "
-                f"of {self._options.output_topic} and {self._options.changelog_topic}.") from error
+                f"a record for {topic} has {len(value or b'')} bytes, more than "
+                f"materializer.record.max.bytes={self._options.record_max_bytes} (bucket {self._bucket}, key "
+                f"{(key or b'')[:200]!r}). Raise it, and max.message.bytes of {self._options.output_topic} and "
+                f"{self._options.changelog_topic}.") from error
         raise Redo(f"{topic}: {problem}", replace=problem.fatal() or problem.code() in _FENCED) from error
 
     def commit(self, marker: bytes, position: int, group: Any, *, before_commit: Callable[[], None]) -> int:

@@ -22,9 +22,8 @@ DEBEZIUM_KEYS: Final = (
         validator=one_of("fail", "ignore"),
         group=_GROUP,
         importance=Importance.LOW,
-        doc="What becomes of a TRUNCATE (`op` t), which no sink takes as a change of rows: `fail` treats it as a record "
-        "that "
-        "can't be decoded (`errors.tolerance`); `ignore` leaves it out.",
+        doc="What becomes of a TRUNCATE (`op` t), which no sink takes as a change of rows: `fail` treats it as a "
+            "record that can't be decoded (`errors.tolerance`); `ignore` leaves it out.",
     ),
 )
 

@@ -70,9 +70,8 @@ COMMON_KEYS: Final = (
         type=ConfigType.BOOLEAN,
         default=False,
         group=_GROUP,
-        doc="Whether an update also gives the row before it, as a row of its own with `ums_op_` b just before the `u` "
-        "(where the "
-        "source sends it). For full histories.",
+        doc="Whether an update also gives the row before it, as a row of its own with `ums_op_` b just before the "
+            "`u` (where the source sends it). For full histories.",
     ),
     ConfigKey(
         name="source.key.columns",
@@ -81,8 +80,7 @@ COMMON_KEYS: Final = (
         group=_GROUP,
         example="customer_id,order_id",
         doc="The columns of the primary key, in order, of every table that the job reads, instead of those in the "
-        "records' keys. For "
-        "a single table: `source.key.columns.<namespace>`.",
+            "records' keys. For a single table: `source.key.columns.<namespace>`.",
     ),
     ConfigKey(
         name="source.table.columns",
@@ -91,8 +89,8 @@ COMMON_KEYS: Final = (
         group=_GROUP,
         example="id bigint, name string, price decimal(10,2), changed timestamp",
         doc="Types of columns of JSON without a schema, as in SQL, for every table that the job reads; for a single "
-        "table: "
-        "`source.table.columns.<namespace>`. Columns that it leaves out get the types that their values show.",
+            "table: `source.table.columns.<namespace>`. Columns that it leaves out get the types that their values "
+            "show.",
     ),
     ConfigKey(
         name="source.timestamp.unit",
@@ -225,8 +223,7 @@ class Decoding:
             except (ValueError, KeyError, TypeError) as error:
                 raise Fatal(
                     f"The schemas kept in {self._files.folder} can't be read: {error}. Restore the folder, or delete "
-                    f"it to have "
-                    "the schemas found again from the records that come."
+                    "it to have the schemas found again from the records that come."
                 ) from error
             shards.check_mode(extra.get("shards"), self._shards, self.tables, self._files.folder)
             # Tables of releases that knew no shards were not sharded.
@@ -275,8 +272,7 @@ class Decoding:
         if missing:
             raise Fatal(
                 f"Records of topic {missing[0].topic} were there a moment ago and are not any more: retention is "
-                f"deleting what the job "
-                "is reading. Let the topic keep its records for longer."
+                "deleting what the job is reading. Let the topic keep its records for longer."
             )
 
     def _judge(self, batch: Batch, kind: Found, key: bytes | None, value: bytes) -> Known:

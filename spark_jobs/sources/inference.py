@@ -156,9 +156,8 @@ def declared(kind: t.DataType, name: str) -> t.DataType:
     ):
         return kind
     raise ConfigInvalid(
-        f"source.table.columns: column {name} can't be {kind.simpleString()}; use tinyint, smallint, int, "
-        f"bigint, float, "
-        "double, boolean, string, binary, date, timestamp, decimal, or arrays, structs and maps (by string) "
+        f"source.table.columns: column {name} can't be {kind.simpleString()}; use tinyint, smallint, int, bigint, "
+        "float, double, boolean, string, binary, date, timestamp, decimal, or arrays, structs and maps (by string) "
         "of them."
     )
 

@@ -39,13 +39,11 @@ PAYLOAD: Final = b',"payload":'
 #: How an envelope with a schema begins.
 _SCHEMA: Final = b'{"schema":'
 TRUNCATE: Final = (
-    "The event is a TRUNCATE, which empties the table; no sink takes it as a change of rows. Empty the target "
-    "by hand and skip "
-    "the event, or set source.truncates=ignore."
+    "The event is a TRUNCATE, which empties the table; no sink takes it as a change of rows. Empty the target by "
+    "hand and skip the event, or set source.truncates=ignore."
 )
 NO_AFTER: Final = (
-    "The event has no row after the change (after is null), so there is nothing to write. Let the connector "
-    "send it "
+    "The event has no row after the change (after is null), so there is nothing to write. Let the connector send it "
     "(Scylla: cdc.include.after=full)."
 )
 NO_KEY: Final = (
@@ -528,14 +526,12 @@ class TableDecoder:
         if not reader.key_attributes:
             raise Skippable(
                 "The record has no value (a tombstone), and its table no key by which to delete. Set "
-                "source.key.columns, or "
-                "source.tombstones=ignore."
+                "source.key.columns, or source.tombstones=ignore."
             )
         if reader.flat is not None and reader.flat.order:
             raise Skippable(
-                f"The record has no value (a tombstone), so not the order of changes ({reader.flat.order}) "
-                f"either. Set "
-                "source.tombstones=ignore where deletes come as rows, too."
+                f"The record has no value (a tombstone), so not the order of changes ({reader.flat.order}) either. "
+                "Set source.tombstones=ignore where deletes come as rows, too."
             )
         self._demand_key(reader, row, index, batch)
         return Change(row, "d", Source(), index)

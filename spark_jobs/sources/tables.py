@@ -45,9 +45,8 @@ def merged(
     if old_key != new_key:
         raise Fatal(
             f"Table {namespace}: its key was ({', '.join(old_key)}) and is ({', '.join(new_key)}) now. Rows before "
-            f"and after can't be "
-            f"told apart by one key: finish with the old table, then start a job with another name for the new one. "
-            f"{where}"
+            "and after can't be told apart by one key: finish with the old table, then start a job with another name "
+            f"for the new one. {where}"
         )
     result = {column.name: column for column in known.columns}
     for column in columns:
@@ -62,9 +61,8 @@ def merged(
             raise Fatal(
                 f"Table {namespace}, column {column.name}: its type was {old.type.simpleString()} and is "
                 f"{column.type.simpleString()} now; no type holds both without loss. Change it back at the source, "
-                f"give the "
-                "new column another name (transform ReplaceField), or migrate the target and start a job with another "
-                f"name. {where}"
+                "give the new column another name (transform ReplaceField), or migrate the target and start a job "
+                f"with another name. {where}"
             )
         length = max(old.length, column.length) if old.length is not None and column.length is not None else None
         nullable = old.nullable or column.nullable
@@ -208,9 +206,8 @@ class SchemaFiles:
                 stream.close()
             if not system.rename(part, self._path(f"{self.folder}/{number}.json")):
                 raise Fatal(
-                    f"The schemas of the job's tables can't be written: {self.folder}/{number}.json is there already. "
-                    f"Is the "
-                    "job running twice?"
+                    f"The schemas of the job's tables can't be written: {self.folder}/{number}.json is there "
+                    "already. Is the job running twice?"
                 )
             self._number = number
             for old in self._numbers(system, folder):

@@ -32,9 +32,8 @@ class ConsoleSink(Sink):
                 validator=between(0, _MOST),
                 unit="rows",
                 group=_GROUP,
-                doc="How many rows of each table are shown per batch, the first ones of each partition of Kafka first. Rows "
-                "beyond are not "
-                "even decoded, where that can be helped. 0: only how many there are.",
+                doc="How many rows of each table are shown per batch, the first ones of each partition of Kafka "
+                    "first. Rows beyond are not even decoded, where that can be helped. 0: only how many there are.",
             ),
             ConfigKey(
                 name="sink.console.format",

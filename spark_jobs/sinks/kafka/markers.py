@@ -41,8 +41,7 @@ def failure(error: Any, what: str) -> Exception:
     if code in refused:
         return Fatal(
             f"{text}. Give the job's user the rights (WRITE on the topic and the transactional id, READ on the "
-            f"group), or correct "
-            "sink.kafka.* for this size."
+            "group), or correct sink.kafka.* for this size."
         )
     return Retriable(text)
 

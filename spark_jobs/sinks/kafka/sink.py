@@ -67,9 +67,8 @@ class KafkaSink(Sink):
         other = config.prefixed(PRODUCER).get("bootstrap.servers", config["kafka.bootstrap.servers"])
         if other != config["kafka.bootstrap.servers"] and config.get("guarantee") in {None, "exactly-once"}:
             problems.append(
-                "guarantee: exactly-once can't be had into another cluster, where positions of this one's topics can't "
-                "be kept; set "
-                "at-least-once"
+                "guarantee: exactly-once can't be had into another cluster, where positions of this one's topics "
+                "can't be kept; set at-least-once"
             )
         topics = config.get("source.topics") or []
         if not rows and any(target_topic(template, topic, "") in topics for topic in topics):

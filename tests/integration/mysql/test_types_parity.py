@@ -291,9 +291,9 @@ def test_types_follow_from_the_binlog_alone(world: World) -> None:
 def test_what_must_not_be_null_falls_back_as_in_debezium(world: World) -> None:
     captured = world.capture(
         "SET sql_mode = 'ALLOW_INVALID_DATES'",
-        "CREATE TABLE fallbacks (id INT PRIMARY KEY, d DATE NOT NULL, dd DATE NOT NULL DEFAULT '2020-02-02',"
-        " t DATETIME NOT NULL,"
-        " td DATETIME(6) NOT NULL DEFAULT '2020-02-02 01:02:03.000004', ts TIMESTAMP NOT NULL DEFAULT '2020-01-01 00:00:00')",
+        "CREATE TABLE fallbacks (id INT PRIMARY KEY, d DATE NOT NULL, dd DATE NOT NULL DEFAULT '2020-02-02', t "
+        "DATETIME NOT NULL, td DATETIME(6) NOT NULL DEFAULT '2020-02-02 01:02:03.000004', ts TIMESTAMP NOT NULL "
+        "DEFAULT '2020-01-01 00:00:00')",
         "INSERT INTO fallbacks VALUES (1, '0000-00-00', '0000-00-00', '0000-00-00', '2024-00-01', '0000-00-00 00:00:00')",
     )
     definition = world.definition("fallbacks")

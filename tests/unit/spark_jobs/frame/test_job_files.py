@@ -108,9 +108,8 @@ def test_a_missing_file_is_named() -> None:
 def test_checking_a_job_imports_no_spark(tmp_path: Path) -> None:
     """The answer to a typing mistake must not wait for a JVM or for pyspark."""
     job = tmp_path / "job.yaml"
-    job.write_text("name: x\nkafka.bootstrap.servers: h:1\nsource.topics: a\nsource.format: nonsense\nsource.valu.encoding: "
-                   "json\n"
-                   "sink.type: nonsense\n")
+    job.write_text("name: x\nkafka.bootstrap.servers: h:1\nsource.topics: a\nsource.format: "
+                   "nonsense\nsource.valu.encoding: json\nsink.type: nonsense\n")
     code = ("import sys\nfrom spark_jobs.cli import main\nprint(main(['validate', sys.argv[1]]), "
             "[name for name in ('pyspark', 'py4j', 'pyarrow') if name in sys.modules])")
     done = subprocess.run([sys.executable, "-c", code, str(job)], capture_output=True, text=True, timeout=60, check=True)
