@@ -139,8 +139,8 @@ KEYS: Final = (
               validator=words("minimal", "minimal_percona", "minimal_percona_no_table_locks", "minimal_at_least_once",
                               "extended", "none", "custom"), display_name="Locks",
               doc="Full pulls take no lock, but for one case: a table without a key is locked for a moment where the server "
-                  "can't tell the position of a read view (MySQL). none forbids that: rows of such a table that change in that "
-                  "moment can be missing or come twice. All other words mean the same."),
+                  "can't tell the position of a read view (MySQL). none forbids that: the view is opened again until "
+                  "nothing was committed meanwhile. All other words mean the same."),
     ConfigKey(name=SNAPSHOT_LOCK_TIMEOUT, type=ConfigType.LONG, default=10_000, unit="ms", validator=not_negative,
               group=_SNAPSHOT, importance=Importance.LOW, display_name="Wait for that lock",
               doc="How long to wait for it, in whole seconds."),
