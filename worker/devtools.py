@@ -129,12 +129,15 @@ def format_code(files: list[str], *, check: bool = False) -> int:
     root = _checkout("millrace format")
     paths = [Path(name).resolve() for name in files] or [root / name for name in PACKAGES if (root / name).is_dir()]
     generated = root / "docs" / "reference"
-    pages = paths if files else [*root.glob("*.md"), *(path for folder in (*paths, root / "docs") for path in folder.rglob("*.md"))]
-    markdown = [path for path in pages if path.suffix == ".md" and generated not in path.parents]
+    folders = [*paths, root / "docs"]
+    pages = paths if files else [*root.glob("*.md"), *(page for folder in folders for page in folder.rglob("*.md"))]
+    markdown = [page for page in pages if page.suffix == ".md" and generated not in page.parents]
     python = [path for path in paths if path.suffix != ".md"]
     option = ["--check"] if check else []
-    for command in (["ruff", "format", *option, *python] if python else [], ["mdformat", *option, *markdown] if markdown else []):
-        code = subprocess.run([sys.executable, "-m", *command], cwd=root, check=False).returncode if command else 0
+    commands = [[*command, *option, *map(str, targets)]
+                for command, targets in ((["ruff", "format"], python), (["mdformat"], markdown)) if targets]
+    for command in commands:
+        code = subprocess.run([sys.executable, "-m", *command], cwd=root, check=False).returncode
         if code:
             print("./millrace format brings files into form" if check else f"{command[0]} failed", file=sys.stderr)
             return code
